@@ -12,8 +12,14 @@ from shardmaking import UNEVEN, write_shard, write_uneven_sources
 
 import wdspec
 from wdspec.cli import batch as header_parts
-from wdspec.cli.batch import trace_step
+from wdspec.cli.batch import trace_steps
 from wdspec.fields.samples import SampleFields
+
+
+def trace_step(spec, step, **options):
+    """The samples of one global batch."""
+    (trace,) = trace_steps(spec, range(step, step + 1), **options)
+    return trace
 
 
 @pytest.fixture(scope="module")
@@ -281,3 +287,43 @@ def test_a_skipped_step_is_marked_and_moves_no_other_step(folder, tmp_path):
     (tmp_path / "s.yaml").write_text(json.dumps(skipping))
     out, _ = within("batch", "s.yaml", "--step", "5", folder=tmp_path)
     assert "this step is skipped" in out
+
+
+def test_a_range_of_steps_has_the_samples_of_each_step_alone(folder):
+    for seed in range(12):
+        spec, ranks, workers, _ = random_run(folder, seed)
+        checked, options = wdspec.load(spec), {"ranks": ranks, "workers": workers, "decoded": bool(seed % 2)}
+        first = 0 if checked.is_pass else seed % 5
+        ranged = list(trace_steps(checked, range(first, first + 3), **options))
+        assert ranged == [trace_step(checked, step, **options) for step in range(first, first + 3)]
+
+
+def test_a_range_is_printed_as_one_line_for_each_sample(folder, tmp_path):
+    text = {"dataset": [one_source(folder)["dataset"][0]], "batch": 4, "elastic": {"ranks": 2, "workers": 1}}
+    (tmp_path / "spec.json").write_text(json.dumps(text))
+    out, _ = within("batch", tmp_path / "spec.json", "--steps", "3..5", "--format", "jsonl")
+    rows = list(map(json.loads, out.splitlines()))
+    assert [row["step"] for row in rows] == [3] * 8 + [4] * 8 + [5] * 8
+    traces = trace_steps(wdspec.load(text), range(3, 6))
+    expected = [(each.rank, each.key, each.url, each.source) for trace in traces for each in trace.samples]
+    assert [(row["rank"], row["key"], row["shard"], row["source"]) for row in rows] == expected
+
+
+def test_lines_have_the_number_of_tokens(tmp_path):
+    rows = [{"ids": list(range(1, 2 + n % 5))} for n in range(20)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "spec.yaml").write_text(
+        "dataset: [{shards: a.jsonl}]\nbatch: {pack: {fields: ids, length: 16}}\nelastic: {ranks: 1, workers: 1}\n"
+    )
+    out, _ = within(
+        "batch", "spec.yaml", "--steps", "0..1", "--format", "jsonl", "--samples", folder=tmp_path
+    )
+    for row in map(json.loads, out.splitlines()):
+        assert row["tokens"] == len(rows[int(row["key"].split("/")[1])]["ids"])
+
+
+@pytest.mark.parametrize(("text", "message"), [("5..3", "5..3"), ("0:10", "0..10"), ("-1", "step")])
+def test_a_range_that_is_none_is_an_error_with_the_right_form(folder, tmp_path, text, message):
+    (tmp_path / "spec.json").write_text(json.dumps(one_source(folder)))
+    _, said = within("batch", tmp_path / "spec.json", f"--steps={text}", code=2)
+    assert message in said

@@ -9,6 +9,7 @@ import sys
 import tarfile
 import time
 
+import numpy as np
 import pytest
 from commandline import PROGRAM, environment, on_terminal
 from commandline import within as wdspec
@@ -171,6 +172,96 @@ def test_a_jsonl_manifest_stores_every_column_and_numbers_the_samples(folder):
 def test_an_unreadable_manifest_is_reported_with_its_line(folder, text, options, said):
     (folder / "m.csv").write_text(text)
     assert said in wdspec("create", "m.csv", "-o", "a.tar", *options, folder=folder, code=1)[1]
+    assert not (folder / "a.tar").exists()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[{"cls": 3, "txt": "a"},\n {"cls": 4, "txt": "b"}]',
+        '{"cls": 3, "txt": "a"}\n{"cls": 4, "txt": "b"}\n',
+    ],
+    ids=["a list", "JSON lines"],
+)
+def test_a_json_file_is_a_manifest(folder, text):
+    (folder / "m.json").write_text(text)
+    wdspec("create", "m.json", "-o", "a.tar", folder=folder)
+    assert read(folder / "a.tar") == [
+        {"__key__": "000000000", "cls": b"3", "txt": b"a"},
+        {"__key__": "000000001", "cls": b"4", "txt": b"b"},
+    ]
+
+
+def coco(images=({"id": 7, "file_name": "part0/02.txt"},), annotations=()):
+    return json.dumps(
+        {"info": {}, "images": list(images), "annotations": list(annotations), "categories": []}
+    )
+
+
+def box(of=7, at=(1, 2, 30.5, 40), label=18, **more):
+    return {"image_id": of, "bbox": list(at), "category_id": label, **more}
+
+
+def test_coco_gives_each_image_its_boxes_and_labels_without_crowds_and_empty_boxes(folder):
+    annotations = [
+        box(9),
+        box(label=3),
+        box(iscrowd=1),
+        box(at=(1, 2, 0, 4)),
+        box(at=(5, 6, 7, 8), iscrowd=0),
+    ]
+    images = [{"id": of, "file_name": f"part0/0{of}.txt", "width": 640} for of in (7, 9, 8)]
+    for of in (7, 9):
+        (folder / f"in/part0/0{of}.txt").write_text(str(of))
+    (folder / "m.json").write_text(coco(images, annotations))
+    options = ["--file", "txt=file_name", "--value", "boxes.npy=boxes", "--value", "labels.npy=labels"]
+    options += ["--value", "json=annotations", "--base", "in"]
+    wdspec("create", "m.json", "-o", "a.tar", *options, folder=folder)
+    samples = {sample["__key__"]: sample for sample in read(folder / "a.tar")}
+    found = {
+        key: [np.load(io.BytesIO(sample[name])) for name in ("boxes.npy", "labels.npy")]
+        for key, sample in samples.items()
+    }
+    assert list(found) == ["part0/07", "part0/09", "part0/08"]
+    assert found["part0/07"][0].tolist() == [[1, 2, 30.5, 40], [5, 6, 7, 8]]
+    assert found["part0/07"][1].tolist() == [3, 18]
+    assert found["part0/08"][0].shape == (0, 4)
+    assert {(boxes.dtype.str, labels.dtype.str) for boxes, labels in found.values()} == {("<f4", "<i8")}
+    assert json.loads(samples["part0/07"]["json"]) == [each for each in annotations if each["image_id"] == 7]
+    assert samples["part0/09"]["txt"] == b"9"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (coco([{"file_name": "a.jpg"}]), "image 0 has no `id`"),
+        (coco([{"id": 1}]), "image 0 has no `file_name`"),
+        (coco([{"id": 1, "file_name": ""}]), "image 0 has '' as `file_name`"),
+        (coco([{"id": 1, "file_name": "a.jpg"}] * 2), "image 1 has the id 1 of another image"),
+        (
+            coco([{"id": 1, "file_name": "a.jpg"}, {"id": 2, "file_name": "a.png"}]),
+            "image 1 and m.json: image 0 would be the same sample, `a`",
+        ),
+        (coco(annotations=[box(8)]), "annotation 0 is of image 8, which is not in `images`"),
+        (coco(annotations=[{"category_id": 1}]), "annotation 0 has no `image_id`"),
+        (
+            coco(annotations=[box(at=(1, 2, 3))]),
+            "annotation 0 has [1, 2, 3] as `bbox`; write left, top, width",
+        ),
+        (coco(annotations=[box(at=(1, 2, 3, float("nan")))]), "annotation 0 has [1, 2, 3, nan] as `bbox`"),
+        (coco(annotations=[box(label="dog")]), "annotation 0 has 'dog' as `category_id`"),
+        ('{"images": {}, "annotations": []}', "`images` must be a list, not dict"),
+        (
+            '{\n"images": []}',
+            "expected a list of objects, JSON lines, or an object with `images` and `annotations`",
+        ),
+        ("[1]", "m.json: row 0: a row must be an object, not int"),
+        ('{"a": 1}\n{', "m.json:2: this is not JSON"),
+    ],
+)
+def test_unusable_json_is_reported_with_its_place(folder, text, said):
+    (folder / "m.json").write_text(text)
+    assert said in wdspec("create", "m.json", "-o", "a.tar", folder=folder, code=1)[1]
     assert not (folder / "a.tar").exists()
 
 
@@ -338,6 +429,29 @@ def test_class_numbers_are_the_same_in_every_call(tmp_path):
     assert "1 class (in names/other.txt): 0 dog" in said
 
 
+def test_each_file_in_a_folder_of_classes_is_a_sample(tmp_path):
+    from commandline import within
+
+    names = [f"holiday.2021.{n}.jpg" for n in range(3)]
+    others = [".hidden.jpg", "._1.jpg", "Thumbs.db", "desktop.ini", ".DS_Store"]
+    for label in "cat", "dog":
+        (tmp_path / "train" / label).mkdir(parents=True)
+        for name in (*names, "1.jpg", *others):
+            (tmp_path / "train" / label / name).write_bytes(b"j")
+    within("create", "train", "-o", "t.tar", "--classes", folder=tmp_path)
+    with tarfile.open(tmp_path / "t.tar") as tar:
+        images = [name for name in tar.getnames() if name.endswith(".jpg")]
+    stems = ("1", "holiday_2021_0", "holiday_2021_1", "holiday_2021_2")
+    assert images == [f"{label}/{stem}.jpg" for label in ("cat", "dog") for stem in stems]
+    (tmp_path / "train" / "dog" / "1.png").write_bytes(b"p")
+    _, said = within("create", "train", "-o", "u.tar", "--classes", folder=tmp_path, code=1)
+    assert all(f"train/dog/{name}" in said for name in ("1.jpg", "1.png"))
+    assert "would be the same sample, `dog/1`" in said
+    (tmp_path / "train" / "dog" / "1.png").unlink()
+    (tmp_path / "train" / "dog" / "Thumbs.db").write_bytes(b"")
+    within("create", "train", "-o", "v.tar", "--key", "last_dot", folder=tmp_path)
+
+
 def test_check_compares_numbers_and_names_of_classes(tmp_path):
     for split, names in {"train": ("bird", "cat", "dog"), "val": ("cat", "dog")}.items():
         for name in names:
@@ -348,9 +462,11 @@ def test_check_compares_numbers_and_names_of_classes(tmp_path):
         "wdspec: 1\nsplits:\n  train: {dataset: [{name: t, shards: train.tar}]}\n"
         "  val: {dataset: [{name: v, shards: val.tar}]}\n  both:\n    dataset:\n"
         "      - {name: t, shards: train.tar, rename: {label: cls}}\n      - {name: v, shards: val.tar}\n"
+        "  numbers:\n    defaults: {extensions: txt cls}\n"
+        "    dataset: [{name: t, shards: train.tar}, {name: v, shards: val.tar}]\n"
     )
     check = ("check", "--jobs", "0", "--format", "json", "--strict")
-    for arguments in (["s.yaml#both"], ["s.yaml#val", "--against", "s.yaml#train"]):
+    for arguments in (["s.yaml#both"], ["s.yaml#numbers"], ["s.yaml#val", "--against", "s.yaml#train"]):
         shown, _ = wdspec(*check, *arguments, folder=tmp_path, code=1)
         found = [each for each in json.loads(shown)["problems"] if each["code"] == "D313"]
         assert [each["key"] for each in found] == ["cat/0", "dog/0"]

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 from commandline import within
 from shardmaking import write_shard
+from speechdata import encode, voice
 
 from wdspec.advice.explanation import explain_spec
 from wdspec.base.errors import install_command
-from wdspec.cli.report import one_line
+from wdspec.cli.output import one_line
 from wdspec.spec.load import load
 from wdspec.spec.rules import all_codes
 
@@ -24,6 +25,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for shard in range(3):
         samples = [(f"{shard}{n:02d}", {"jpg": b"j", "cls": b"1", "seg.png": b"p"}) for n in range(100)]
         write_shard(folder / f"a-{shard:03d}.tar", samples)
+        captions = [(key, {"txt": b"a word"}) for key, _ in samples]
+        write_shard(folder / f"b-{shard:03d}.tar", captions)
+    (folder / "classes" / "cat").mkdir(parents=True)
+    (folder / "scores.csv").write_text("__key__,score\n000,1\n")
     (folder / "linked.tar").symlink_to("a-001.tar")
     (folder / "table.tar").write_bytes(b"PAR1" + bytes(600))
     return folder
@@ -45,6 +50,22 @@ CASES: list[tuple[str, dict[str, str], list[str], tuple[str, ...]]] = [
         ["W501"],
         ("the shard of `a`", "the directory ", "does not exist"),
     ),
+    (
+        "dataset:\n  - {name: a, shards: classes}\n",
+        {},
+        ["W502"],
+        (
+            "`classes` is a directory",
+            "/classes -o 'train-%06d.tar' --classes",
+            "if its folders are classes",
+        ),
+    ),
+    (
+        f"{ALL}    make: {{ids: {{tokenize: cls, file: scores.csv}}}}\n",
+        {},
+        ["W441"],
+        ("`make: ids`: ", "scores.csv is not a tokenizer", "write the path of a `tokenizer.json`"),
+    ),
     ("dataset:\n  - {name: a, shards: a-000.tra}\n", {}, ["W501"], ("`a-000.tra`", "compare")),
     (
         "dataset:\n  - {name: a, shards: ../data0}\n",
@@ -56,7 +77,13 @@ CASES: list[tuple[str, dict[str, str], list[str], tuple[str, ...]]] = [
     (ALL + "    extensions: png cls\n", {}, ["W503"], ("`png`", "`jpg`")),
     (ALL + "    extensions: png;jpg cls\n", {}, [], ()),
     (ALL + "    extensions: '*.png cls'\n", {}, [], ()),
-    (ALL + "    extensions: png cls\n    missing: skip\n", {}, [], ()),
+    (
+        ALL + "    extensions: png cls\n    missing: skip\n",
+        {},
+        ["W503"],
+        ("`png`, so `missing: skip` drops all",),
+    ),
+    (ALL + "    extensions: png cls\n    missing: none\n", {}, [], ()),
     (ALL + "    rename: {image: png;webp}\n", {}, ["W503"], ("`png;webp`",)),
     (ALL + "    rename: {image: jpg}\nfields: image cls\n", {}, [], ()),
     (ALL + "fields: image label\n", {}, ["W503", "W503"], ("`image`", "`label`", "`jpg`")),
@@ -64,6 +91,16 @@ CASES: list[tuple[str, dict[str, str], list[str], tuple[str, ...]]] = [
     (ALL + "    tags: {year: 1}\nto_tuple: jpg year\n", {}, [], ()),
     (ALL + "    tags: {cls: 1}\n", {}, ["W380"], ("`cls`", "another name")),
     (ALL + "    rename: {label: cls}\n    tags: {cls: 1}\n", {}, [], ()),
+    (ALL + "    join: {shards: 'b-{000..002}.tar'}\n    extensions: jpg txt\n", {}, [], ()),
+    (ALL + "    join: {shards: 'b-{000..002}.tar', fields: txt}\n    extensions: jpg txt\n", {}, [], ()),
+    (
+        ALL
+        + "    join: {shards: 'b-{000..002}.tar', fields: txt, rename: {text: txt}}\n    extensions: jpg txt\n",
+        {},
+        ["W503"],
+        ("`txt`",),
+    ),
+    (ALL + "    lookup: {table: scores.csv, fields: score}\nfields: jpg score\n", {}, [], ()),
     (ALL + "    decode: {png: rgb8}\n", {}, [], ()),  # it is the end of seg.png
     (ALL + "    decode: {webp: rgb8}\n", {}, ["W504"], ("`decode: {webp: rgb8}`", "`jpg`")),
     (ALL + "    decode: {image: rgb8}\n    rename: {image: jpg}\n", {}, [], ()),
@@ -77,7 +114,9 @@ CASES: list[tuple[str, dict[str, str], list[str], tuple[str, ...]]] = [
     (BUCKET, {}, [], ()),
     (ALL, {"AIS_ENDPOINT": "http://h:1"}, [], ()),
     (ALL + "epoch: 10\nbatch: 8\n", {}, ["W507", "W511"], ("10 samples", "about 300", "training loop")),
-    (ALL + "epoch: 16\nbatch: 8\n", {}, [], ()),  # 300 samples are less than twenty times as many
+    (ALL + "epoch: 90\nbatch: 10\n", {}, ["W507"], ("90 samples", "about 300", "to read every sample once")),
+    (ALL + "epoch: 304\nbatch: 8\n", {}, [], ()),  # there are 300 samples
+    (ALL + "epoch: 90\nbatch: 10\nlimit: 180\n", {}, [], ()),
     (
         ALL + "  - {name: b, shards: '*-001.tar'}\n",
         {},
@@ -143,3 +182,72 @@ def test_missing_store_libraries_are_named(folder: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "gcsfs" else find(name))
     said = [one_line(each) for each in explain_spec(load(folder / "b.yaml"), 1, 1, 0).advice]
     assert said == [f"W515 nothing installed reads gs://: {install_command('wdspec[gcs]')}"]
+
+
+def test_a_command_for_a_spec_says_how_to_read_shards(tmp_path):
+    write_shard(tmp_path / "a.tar", [("0", {"txt": b"a"})])
+    one = "".join(within("check", "a.tar", folder=tmp_path, code=1))
+    assert "name a YAML file with `dataset: [{shards: a.tar}]`; `wdspec ls a.tar` lists a shard" in one
+    several = "".join(within("check", "d/a.tar", "d/b.tar", folder=tmp_path, code=2))
+    assert "this takes one spec, not 2 files; to read shards, name a YAML file with" in several
+    assert "`dataset: [{shards: 'd/*.tar'}]`" in several
+    assert "shards" not in "".join(within("check", "a.yaml", "b.yaml", folder=tmp_path, code=2))
+
+
+def test_samples_of_different_lengths_can_be_packed(tmp_path):
+    write_shard(
+        tmp_path / "a.tar", [(str(n), {"json": json.dumps(list(range(n + 1))).encode()}) for n in range(4)]
+    )
+    spec = {"dataset": [{"shards": "a.tar", "rename": {"ids": "json"}, "map": "packed_module:as_array"}]}
+    (tmp_path / "packed_module.py").write_text(
+        "import numpy\ndef as_array(sample): return {**sample, 'ids': numpy.array(sample['ids'])}\n"
+    )
+    for batch, code in (({"size": 2}, 1), ({"pack": {"fields": "ids", "length": 8}}, 0)):
+        (tmp_path / "s.yaml").write_text(json.dumps({**spec, "batch": batch}))
+        shown = "".join(within("check", "s.yaml", "--jobs", "0", folder=tmp_path, code=code))
+        assert ("D210" in shown) == bool(code)
+
+
+@pytest.mark.parametrize(
+    ("rates", "channels", "decoder", "code"),
+    [
+        ((8000, 16000), (1, 1), "audio", "D231"),
+        ((8000, 8000), (1, 2), "audio", "D232"),
+        ((8000, 16000), (1, 2), "audio+rate=8000+mono", ""),
+    ],
+)
+def test_check_finds_recordings_that_do_not_belong_into_one_batch(tmp_path, rates, channels, decoder, code):
+    files = [
+        (str(n), {"wav": encode(voice(n, rate, count), rate)})
+        for n, (rate, count) in enumerate(zip(rates, channels, strict=True))
+    ]
+    write_shard(tmp_path / "a.tar", files)
+    pads = {"size": 2, "collate": {"wav": {"pad": {"axis": -1}}}}
+    spec = {"dataset": [{"shards": "a.tar", "decode": {"wav": decoder}}], "batch": pads}
+    (tmp_path / "s.yaml").write_text(json.dumps(spec))
+    shown = "".join(within("check", "s.yaml", "--jobs", "0", folder=tmp_path, code=bool(code)))
+    assert [each for each in ("D231", "D232", "D210") if each in shown] == [code] * bool(code)
+
+
+@pytest.mark.parametrize(
+    ("module", "remedy"),
+    [
+        ("import nowhere_xyz\n", "install `nowhere_xyz`, in every worker too"),
+        ("def f(s)\n return s\n", "correct this line"),
+        ("\n1 / 0\n", "correct line 2 of"),
+    ],
+)
+def test_the_remedy_for_a_module_that_fails_is_about_its_cause(tmp_path, module, remedy):
+    write_shard(tmp_path / "a.tar", [("0", {"txt": b"a"})])
+    (tmp_path / "failing_module.py").write_text(module)
+    (tmp_path / "s.yaml").write_text("dataset: [{shards: a.tar, map: 'failing_module:f'}]\n")
+    said = "".join(within("head", "s.yaml", folder=tmp_path, code=1))
+    assert remedy in said
+    assert "PYTHONPATH" not in said
+
+
+def test_the_values_that_keys_of_looks_up_are_shown(tmp_path):
+    write_shard(tmp_path / "a.tar", [("0", {"txt": b"cat\n"})])
+    (tmp_path / "s.yaml").write_text("dataset: [{shards: a.tar, keys: [dog], keys_of: txt}]\n")
+    said = "".join(within("head", "s.yaml", folder=tmp_path, code=1))
+    assert r"`keys` has keys such as 'dog', but the values of `txt` look like 'cat\n'" in said

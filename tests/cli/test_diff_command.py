@@ -327,3 +327,156 @@ def test_diff_says_that_a_field_which_where_reads_changes_the_order(saved):
     report = compared(folder, "old.json", "new.json")
     assert report["order"]["changes"] == ['sources.a.reads.m.rename.m: was ["cls"], now ["txt"]']
     assert report["state"]["goes_on"] == "if allowed"
+
+
+VARIED = """\
+extends: base.yaml
+splits:
+  train: {dataset: [{name: a, shards: "s3://b/a-{0..9}.tar"}], batch: 8}
+  val: {dataset: [{name: v, shards: "s3://b/v-{0..1}.tar"}], epoch: 100}
+environments:
+  laptop: {batch: 4}
+  cluster: {loader: {workers: 4}}
+"""
+
+
+@pytest.fixture
+def varied(repository):
+    (repository / "configs").mkdir()
+    (repository / "configs" / "base.yaml").write_text("seed: 3\n")
+    (repository / "configs" / "varied.yaml").write_text(VARIED)
+    (repository / "configs" / "own.yaml").write_text("wdspec: 1\ndataset: [{shards: s3://b/o.tar}]\n")
+    (repository / "configs" / "compose.yaml").write_text("services: {}\n")
+    commit = ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "-m", "more"]
+    for arguments in (["add", "."], commit):
+        subprocess.run(["git", *arguments], cwd=repository, check=True)
+    return repository
+
+
+AT_HEAD, NOW = "HEAD:configs/varied.yaml", "configs/varied.yaml"
+
+
+def test_every_split_and_environment_is_compared(varied):
+    same = compared(varied, AT_HEAD, NOW, "--exit-code")
+    assert (same["same"], len(same["variants"])) == (True, 6)
+    changed(varied, ("laptop: {batch: 4}", "laptop: {batch: 2}"), name=NOW)
+    shown, _ = within("diff", AT_HEAD, NOW, "--exit-code", folder=varied, code=1)
+    lines = [" ".join(line.split()) for line in shown.splitlines()]
+    assert "split `train` no differences exactly" in lines
+    assert "split `train`, environment `laptop` batch.size if allowed" in lines
+    assert "batch.size 4 2" in lines
+    report = json.loads(within("diff", AT_HEAD, NOW, "--format", "json", folder=varied)[0])
+    differing = [(each["split"], each["env"]) for each in report["variants"] if not each["same"]]
+    assert differing == [("train", "laptop"), ("val", "laptop")]
+    assert report["same"] is False
+    assert "laptop" in within("diff", AT_HEAD, NOW, "--format", "markdown", folder=varied)[0]
+
+
+def test_a_split_and_an_environment_narrow_what_is_compared(varied):
+    changed(varied, ("laptop: {batch: 4}", "laptop: {batch: 2}"), name=NOW)
+    within("diff", AT_HEAD, NOW, "--env", "cluster", "--exit-code", folder=varied)
+    within("diff", f"{AT_HEAD}#val", f"{NOW}#val", "--env", "laptop", "--exit-code", folder=varied, code=1)
+    report = compared(varied, f"{AT_HEAD}#train", f"{NOW}#train", "--env", "laptop")
+    assert report["settings"] == [{"key": "batch.size", "old": "4", "new": "2"}]
+    within("diff", AT_HEAD, NOW, "--exit-code", folder=varied, WDSPEC_ENV="cluster")
+    assert len(compared(varied, AT_HEAD, NOW, "--split", "val")["variants"]) == 3
+    between = compared(varied, f"{NOW}#train", f"{NOW}#val", "--env", "laptop")  # splits of one file
+    assert {each["change"] for each in between["sources"]} == {"added", "removed"}
+
+
+def test_splits_and_environments_that_only_one_side_has_are_differences(varied):
+    changed(varied, ("  laptop: {batch: 4}\n", "  big: {batch: 64}\n"), name=NOW)
+    report = json.loads(
+        within("diff", AT_HEAD, NOW, "--format", "json", "--exit-code", folder=varied, code=1)[0]
+    )
+    notes = {(each["split"], each["env"]): each["note"] for each in report["variants"] if each["note"]}
+    assert notes == {
+        (split, env): note
+        for split in ("train", "val")
+        for env, note in (("big", "added"), ("laptop", "removed"))
+    }
+
+
+def write_many(path, splits, environments, last):
+    """A spec with many splits and environments, the last of which changes a source of the last split alone."""
+    sources = {f"s{n}": {"dataset": [{"name": f"n{n}", "shards": f"s3://b/{n}.tar"}]} for n in range(splits)}
+    overlays = {f"e{n}": {"batch": n + 1} for n in range(environments)}
+    overlays[f"e{environments - 1}"] = {
+        "sources": {f"n{splits - 1}": {"shuffle": last, "if_present": True}},
+        "batch": environments,
+    }
+    path.write_text(json.dumps({"splits": sources, "environments": overlays}))
+
+
+def test_all_of_many_combinations_are_compared(tmp_path):
+    """`validate` would choose some of them."""
+    write_many(tmp_path / "a.yaml", 9, 7, 100)
+    write_many(tmp_path / "b.yaml", 9, 7, 200)
+    report = compared(tmp_path, "a.yaml", "b.yaml")
+    assert (len(report["variants"]), report["not_compared"]) == (9 * 8, 0)
+    assert [(each["split"], each["env"]) for each in report["variants"] if not each["same"]] == [("s8", "e6")]
+    assert compared(tmp_path, "a.yaml", "a.yaml", "--exit-code")["same"]
+
+
+def test_combinations_that_are_left_out_are_counted_and_never_called_equal(tmp_path):
+    write_many(tmp_path / "a.yaml", 17, 16, 100)
+    write_many(tmp_path / "b.yaml", 17, 16, 200)
+    for specs in (("a.yaml", "b.yaml"), (".", ".")):
+        shown, _ = within("diff", *specs, "--exit-code", folder=tmp_path, code=1)
+        assert "256 other combinations not compared: choose with --split and --env" in " ".join(shown.split())
+    report = json.loads(
+        within("diff", "a.yaml", "b.yaml", "--format", "json", "--exit-code", folder=tmp_path, code=1)[0]
+    )
+    assert (len(report["variants"]), report["not_compared"], report["same"]) == (33, 256, False)
+    chosen = compared(tmp_path, "a.yaml", "b.yaml", "--split", "s16")
+    assert (chosen["not_compared"], chosen["same"]) == (0, False)
+
+
+def test_a_variant_that_cannot_be_loaded_fails_and_the_others_are_compared(varied):
+    changed(varied, ("laptop: {batch: 4}", "laptop: {bach: 4}"), ("batch: 8", "batch: 9"), name=NOW)
+    shown, _ = within("diff", AT_HEAD, NOW, folder=varied, code=1)
+    lines = [" ".join(line.split()) for line in shown.splitlines()]
+    assert any("`laptop` E201 at configs/varied.yaml:6:12: unknown key `bach`" in line for line in lines), (
+        shown
+    )
+    assert "split `train` batch.size if allowed" in lines
+
+
+def test_a_pass_without_its_data_is_compared_by_its_keys(varied):
+    changed(varied, ("s3://b/v-{0..1}.tar", "none/v-{0..1}.tar"), ("epoch: 100", "epoch: pass"), name=NOW)
+    shown, _ = within("diff", NOW, NOW, "--exit-code", folder=varied)
+    assert "the same keys; the data was not compared: no such file" in shown
+    (varied / "configs" / "new.yaml").write_text(
+        (varied / NOW).read_text().replace("epoch: pass", "seed: 9, epoch: pass")
+    )
+    shown, _ = within("diff", NOW, "configs/new.yaml", folder=varied, code=1)
+    assert "other keys; the data was not compared: no such file" in shown
+
+
+def test_folders_show_which_specs_a_base_changes(varied):
+    assert compared(varied, "HEAD:configs", "configs", "--exit-code")["same"] is True
+    changed(varied, ("seed: 3", "seed: 4"), name="configs/base.yaml")
+    (varied / "configs" / "new.yaml").write_text("wdspec: 1\ndataset: [{shards: s3://b/n.tar}]\n")
+    shown, _ = within("diff", "HEAD:configs", "configs", "--exit-code", folder=varied, code=1)
+    lines = [" ".join(line.split()) for line in shown.splitlines()]
+    assert "own.yaml no environment no differences exactly" in lines
+    assert "varied.yaml split `val`, environment `laptop` seed if allowed" in lines
+    assert "new.yaml no environment added" in lines
+    assert "2 of 3 specs differ; `wdspec diff` of the two files of a spec shows how" in lines
+    report = compared(varied, "HEAD:configs", "configs")
+    assert {each["spec"] for each in report["variants"] if not each["same"]} == {"varied.yaml", "new.yaml"}
+    inside = compared(varied / "configs", "HEAD:./", ".")
+    assert [each["spec"] for each in inside["variants"]] == [each["spec"] for each in report["variants"]]
+    said = within("diff", "HEAD:configs", "train.yaml", folder=varied, code=1)[1]
+    assert "compare two specs, or two folders" in said
+
+
+def test_a_folder_of_a_revision_starts_at_the_top_of_the_repository(varied):
+    said = within("diff", "HEAD:part", "part", folder=varied, code=0)[0]
+    assert "no differences" in said
+    said = within("diff", "HEAD:varied.yaml", "varied.yaml", folder=varied / "configs", code=1)[1]
+    assert "write `HEAD:./varied.yaml`" in said
+    (varied / "inner").mkdir()
+    (varied / "inner" / "part").mkdir()
+    said = within("diff", "HEAD:base.yaml", "configs", folder=varied, code=1)[1]
+    assert "configs is a directory, but not both are; compare two specs, or two folders" in said

@@ -146,7 +146,7 @@ def test_an_added_source_leaves_open_windows_as_they_are_if_their_costs_read_ren
         seen = keys_of(loader, 4)
         state = loader.state_dict()
     with wdspec.loader(new, num_workers=0, rank=0, world_size=1) as loader:
-        with pytest.warns(UserWarning, match="the sources, or their decode"):
+        with pytest.warns(UserWarning, match="the sources, `decode`"):
             loader.load_state_dict(state, allow_changed=True)
         seen += keys_of(loader, 12)
     assert len({*seen}) == len(seen)

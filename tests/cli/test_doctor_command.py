@@ -107,3 +107,21 @@ def test_a_shard_of_each_source_is_opened(spec):
     shown, said = within("doctor", spec, code=1)
     assert "2 sources of 3 cannot be read" in shown
     assert "hush" not in shown + said
+
+
+def test_a_missing_temporary_folder_is_named(monkeypatch):
+    def none_is_writable():
+        raise FileNotFoundError
+
+    monkeypatch.setattr("tempfile.gettempdir", none_is_writable)
+    (found,) = (each for each in limits() if each.name == "temporary folder")
+    assert found.value == "none"
+    assert "mount one, such as an `emptyDir` of Kubernetes, and name it in TMPDIR" in found.advice
+
+
+def test_a_small_temporary_folder_and_little_shared_memory_are_named(monkeypatch):
+    monkeypatch.setattr("shutil.disk_usage", lambda folder: type("Usage", (), {"free": 64 << 20}))
+    advice = {each.name.partition(",")[0]: each.advice for each in limits()}
+    assert "TMPDIR" in advice["temporary folder"]
+    assert "--shm-size=8g" in advice["/dev/shm"]
+    assert "kind: threads" in advice["/dev/shm"]

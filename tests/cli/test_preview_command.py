@@ -1,5 +1,6 @@
 """`wdspec preview`: one page that shows what a spec delivers, and loads and runs nothing."""
 
+import base64
 import io
 import json
 import re
@@ -11,11 +12,12 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
+import soundfile
 from commandline import within
 from PIL import Image
 
 import wdspec
-from wdspec.cli.preview_media import MediaBudget, list_values
+from wdspec.cli.preview_media import BoxFormat, MediaBudget, list_values
 
 SPEC = """\
 name: two
@@ -221,7 +223,112 @@ def test_media_beyond_the_size_limit_are_left_out():
     assert [len(value.media) for value in (image, film, wav, mask)] == [1, 4, 1, 1]
     assert [medium.kind for value in (image, wav) for medium in value.media] == ["image", "audio"]
     assert film.media[3].alt == "film of k, 9 of 9"
-    assert not any(value.media for value in list_values(sample, MediaBudget(1000)))
+    left_out = list_values(sample, MediaBudget(1000))
+    assert not any(value.media for value in left_out)
+    assert all(value.is_left_out for value in left_out)
+
+
+def sound_file(kind):
+    file = io.BytesIO()
+    soundfile.write(file, np.zeros(800), 8000, format=kind)
+    return file.getvalue()
+
+
+def test_files_in_columns_are_shown_by_what_they_contain():
+    film = b"\0\0\0\x20ftypisom" + bytes(20)
+    sample = {
+        "image": jpeg(40, 30),
+        "audio": sound_file("FLAC"),
+        "speech": sound_file("WAV"),
+        "bytes": film,
+        "mp4": film,
+        "other": b"no medium",
+        "txt": b"fLaC is a format",
+    }
+    shown = list_values(sample, MediaBudget(10**6))
+    kinds = {value.name: [medium.kind for medium in value.media] for value in shown}
+    video = ["video"]
+    assert kinds == {
+        "image": ["image"],
+        "audio": ["audio"],
+        "speech": ["audio"],
+        "bytes": video,
+        "mp4": video,
+    } | {
+        "other": [],
+        "txt": [],
+    }
+    assert shown[3].media[0].data.startswith("data:video/mp4;base64,")
+
+
+@pytest.mark.parametrize(
+    ("form", "box"),
+    [
+        (BoxFormat("xyxy", relative=False), [40, 20, 120, 80]),
+        (BoxFormat("xywh", relative=False), [40, 20, 80, 60]),
+        (BoxFormat("cxcywh", relative=False), [80, 50, 80, 60]),
+        (BoxFormat("xywh", relative=True), [0.1, 0.1, 0.2, 0.3]),
+        (BoxFormat(), [0.1, 0.1, 0.3, 0.4]),
+    ],
+)
+@pytest.mark.parametrize("is_first", [False, True], ids=["channels last", "channels first"])
+def test_boxes_of_any_format_are_drawn_where_they_are(form, box, is_first):
+    pixels = np.zeros((3, 200, 400) if is_first else (200, 400, 3), np.uint8)
+    boxes = np.array([box], np.float32)
+    image, _ = list_values({"image": pixels, "boxes": boxes}, MediaBudget(10**6), {"boxes": form})
+    data = base64.b64decode(image.media[0].data.partition(",")[2])
+    red = np.asarray(Image.open(io.BytesIO(data)))[..., 0].astype(int) > 100
+    rows, columns = np.flatnonzero(red.any(1)), np.flatnonzero(red.any(0))
+    found = np.array([columns[0], rows[0], columns[-1], rows[-1]]) * 400 / red.shape[1]
+    assert np.abs(found - [40, 20, 120, 80]).max() < 6
+
+
+def test_boxes_in_pixels_are_not_drawn_if_their_format_is_unknown():
+    sample = {"image": np.zeros((200, 400, 3), np.uint8), "boxes": np.array([[40, 20, 120, 80]])}
+    image, _ = list_values(sample, MediaBudget(10**6))
+    data = base64.b64decode(image.media[0].data.partition(",")[2])
+    assert not np.asarray(Image.open(io.BytesIO(data))).any()
+
+
+def test_sounds_and_token_ids_are_described_by_what_matters():
+    sample = {"sound": (np.zeros((2, 12000), np.float32), 8000), "ids": np.array([5, 17, 2])}
+    sound, ids = list_values(sample, MediaBudget(10**6))
+    assert sound.meaning[:2] == ("float32 array", "2 x 12000 at 8,000 Hz, 1.5 s")
+    assert ids.text == "5 17 2"
+
+
+@pytest.mark.parametrize("more", ["", "to_tuple: ids\n"])
+def test_packed_rows_are_shown_with_the_boundaries_of_their_documents(folder, more):
+    sizes = {f"texts/{n}": 2 + n % 3 for n in range(12)}
+    lines = [json.dumps({"ids": [7] * size}) for size in sizes.values()]
+    (folder / "texts.jsonl").write_text("\n".join(lines))
+    pack = "{fields: ids, length: 9, pad_to_multiple_of: 2}"
+    spec = f"dataset: [{{name: texts, shards: texts.jsonl}}]\n{more}epoch: {{batches: 4}}\n"
+    (folder / "spec.yaml").write_text(
+        f"{spec}batch: {{cost: ids.length, max_cost: 8, window: 12, pack: {pack}}}\n"
+    )
+    seen, out = page(folder, "spec.yaml", "-n", "0")
+    assert "no problems" in out
+    rows = [each for each in seen.all("div") if each.get("class") == "packed"]
+    assert len(rows) == 4
+    for row in rows:
+        pieces = [piece.rsplit(" ", 1) for piece in row["aria-label"].split(", ")]
+        assert sum(int(size) for _, size in pieces) == 9
+        documents = {key: int(size) for key, size in pieces if key != "padding"}
+        assert documents
+        assert documents.items() <= sizes.items()
+
+
+def test_a_window_is_a_row_of_the_picture(folder):
+    (folder / "spec.yaml").write_text(
+        "dataset: [{shards: 'pictures-*.tar', extensions: cls}]\n"
+        "batch: {cost: '1', max_cost: 4, window: 100}\nepoch: {batches: 30}\n"
+    )
+    seen, _ = page(folder, "spec.yaml", "-n", "0")
+    (strip,) = [each for each in seen.all("img") if each.get("class") == "strip"]
+    picture = Image.open(io.BytesIO(base64.b64decode(strip["src"].partition(",")[2])))
+    assert picture.width == 100 * (picture.width // 100) > picture.height
+    assert "a row is a window" in seen.text
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -107,7 +108,12 @@ def test_cat_keeps_the_spelling_of_names(folder):
 
 
 def test_duplicate_keys_and_damaged_shards_leave_no_output(folder):
-    assert "same key" in wdspec("cat", "a-000.tar", "a-000.tar", "-o", "b.tar", folder=folder, code=1)[1]
+    shutil.copy(folder / "a-000.tar", folder / "copy.tar")
+    for command in ("cat", "sort", "split --shards 1"):
+        said = wdspec(*command.split(), "a-000.tar", "copy.tar", "-o", "b-%d.tar", folder=folder, code=1)[1]
+        assert "the key occurs more than once, in `a-000.tar`, `copy.tar`" in said
+        assert "`map` that sets `__key__`" in said
+    (folder / "copy.tar").unlink()
     whole = (folder / "a-002.tar").read_bytes()
     (folder / "a-002.tar").write_bytes(whole[:2000])
     wdspec("cat", "a-*.tar", "-o", "b.tar", folder=folder, code=1)

@@ -227,6 +227,16 @@ def test_a_very_long_epoch_is_truncated_with_a_note(monkeypatch):
     assert simulation_result("nested.yaml", "--epochs", "1")["drawn"]["batches"] == 125
 
 
+def test_where_max_passes_changes_shares_in_unknown_windows_is_told_in_samples(folder):
+    text = "dataset:\n  - {name: a, shards: 'a-{0..3}.tar', samples: 4000, weight: 1}\n"
+    text += "  - {name: b, shards: b.tar, samples: 300, max_passes: 2, on_exhausted: drop, weight: 1}\n"
+    text += "batch: {cost: txt.length, max_cost: 100, window: 200}\nepoch: {batches: 9}\n"
+    (folder / "windows.yaml").write_text(text)
+    report = run("windows.yaml", "--batches", "1")
+    assert "shares change at sample 1,200;" in report  # half of them are of `b`, which has 600
+    assert "1 window x 200 = 200 samples" in report
+
+
 def test_random_draws_show_deviations():
     even, random = (
         simulation_result("nested.yaml"),

@@ -1,9 +1,11 @@
 """Sorting with little memory gives the same order as sorting in memory."""
 
+import datetime
 import os
 import random
 import tempfile
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 from wdspec.base.errors import FieldError
 from wdspec.cli import sort as sorting
 from wdspec.cli.sort import sort_samples
+from wdspec.testing import difference
 
 
 def key(sample):
@@ -38,4 +41,18 @@ def test_many_runs_are_merged_in_levels_and_removed(tmp_path, monkeypatch):
 
 def test_a_value_that_cannot_be_written_to_disk_is_an_error():
     with pytest.raises(FieldError, match=r"increase --memory \[key a\]"):
-        list(sort_samples([{"__key__": "a", "x": object()}], 1, key))
+        list(sort_samples([{"__key__": "a", "x": lambda: 0}], 1, key))
+
+
+def test_arrays_and_nested_values_stay_equal_on_disk():
+    values = [np.arange(3), [np.ones(2), None], {"day": datetime.date(2026, 1, 2)}, "text", b"bytes", 1.5]
+    samples = [{"__key__": "b", "x": value} for value in values]
+    assert difference(samples, list(sort_samples(iter(samples), 1, key))) is None
+
+
+def test_large_arrays_count_as_memory(monkeypatch):
+    spilled = []
+    spill = sorting._spill
+    monkeypatch.setattr(sorting, "_spill", lambda *given: spilled.append(len(given[0])) or spill(*given))
+    list(sort_samples(({"__key__": "b", "x": [np.zeros(1000)]} for _ in range(3)), 8000, key))
+    assert spilled == [1, 1, 1]

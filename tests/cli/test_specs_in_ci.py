@@ -86,6 +86,25 @@ def test_the_pre_commit_hook_stops_a_broken_spec_in_a_light_install(package: Pat
     assert run(python, "-I", "-c", without, at=team).stdout == "[]\n"
 
 
+def test_the_pre_commit_hook_finds_the_specs_that_a_changed_base_breaks(team: Path) -> None:
+    hooks = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))
+    hook = next(each for each in hooks if each["id"] == "wdspec-validate")
+    assert re.search(hook["files"], "configs/base.yaml")
+    (team / "configs" / "bad.wdspec.yaml").write_text("extends: base.yaml\n" + GOOD)
+    (team / "configs" / "base.yaml").write_text("seed: 1\n")
+
+    def commit_base() -> subprocess.CompletedProcess[str]:
+        names = ["configs/base.yaml"] if hook.get("pass_filenames", True) else []
+        command = [*hook["entry"].split(), *hook["args"], *names]
+        return run(sys.executable, "-m", *command, at=team, check=False)
+
+    assert commit_base().stdout.startswith("2 files checked: no problems")
+    (team / "configs" / "base.yaml").write_text("sede: 1\n")
+    broken = commit_base()
+    assert broken.returncode == 1
+    assert broken.stdout.startswith("configs/base.yaml:1:1: E201 unknown key `sede`")
+
+
 def step_of(
     action: Mapping[str, Any], containing: str, inputs: Mapping[str, str]
 ) -> tuple[str, dict[str, str]]:

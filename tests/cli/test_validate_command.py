@@ -81,12 +81,13 @@ def test_a_directory_means_all_its_specs_in_code_point_order(here: Path) -> None
         (here / name).parent.mkdir(parents=True, exist_ok=True)
         (here / name).write_text("wdspec: 1\n" + (WARNED if name == "warned.yml" else BAD))
     (here / "note.txt").write_text("wdspec: 1")
+    (here / "good.yaml").write_text("services: {}\n")
     result = run(".")
     lines = [line for line in result.output.splitlines() if "E201" in line or "W101" in line]
     assert [line.split(":")[0] for line in lines] == ["./Z.yml", "./bad.yaml", "./sub/x.yaml", "./warned.yml"]
     assert result.output.splitlines()[-2:] == [
         "4 files checked: 3 errors, 1 warning",
-        "1 other YAML file without the key `wdspec:` skipped",
+        "1 other YAML file skipped: `./good.yaml`",
     ]
 
 
@@ -98,7 +99,11 @@ def test_a_directory_means_all_its_specs_in_code_point_order(here: Path) -> None
         ("a.yaml", "wdspec: 1\n" + BAD, True),
         ("a.yaml", BAD + "wdspec: 1\n", True),
         ("a.yaml", BAD + "'wdspec' : 1\n", True),
-        ("a.yaml", BAD + "# wdspec: 1\n", False),
+        ("a.yaml", BAD, True),
+        ("a.yaml", "extends: a-good.wdspec.yaml\nbach: 1\n", True),
+        ("a.yaml", "extends: ${base:-a-good.wdspec.yaml}\nbach: 1\n", True),
+        ("a.yaml", "splits: {train: {dataset: [{shard: a.tar, dataset: []}]}}\n", True),
+        ("a.yaml", "# wdspec: 1\nextend: a-good.wdspec.yaml\n", False),
         ("a.yaml", "services:\n  wdspec:\n    image: x\n", False),
         ("docker-compose.yaml", "services: {}\n", False),
     ],
@@ -115,12 +120,108 @@ def test_specs_in_a_folder_are_found_by_name_or_key(name: str, text: str, is_spe
 
 
 def test_a_folder_without_specs_explains_how_specs_are_found(here: Path) -> None:
+    for file in ("good.yaml", "bad.yaml", "warned.yml"):
+        (here / file).write_text("services: {}\n")
     result = CliRunner().invoke(cli, ["validate", "."])
     assert result.exit_code == 2
     assert (
-        "its 3 YAML files have no key `wdspec:`; add `wdspec: 1`, or name a spec *.wdspec.yaml"
-        in result.output
+        "its 3 YAML files have neither `wdspec:` nor a `dataset:` with sources; add `wdspec: 1`, or name a spec "
+        "*.wdspec.yaml"
+    ) in result.output
+
+
+WORKFLOW = "on: push\njobs: {a: {steps: [{uses: x}]}}\n"
+
+
+@pytest.mark.parametrize("form", ["text", "github", "json", "sarif", "junit"])
+def test_files_that_are_skipped_are_named_in_every_format_and_do_not_fail(form: str, here: Path) -> None:
+    (here / "bad.yaml").write_text(WORKFLOW)
+    (here / "warned.yml").write_text("services: {web: {extends: base, image: x}}\n")
+    result = run(".", "--format", form, "--strict")
+    assert result.return_value == 0
+    note = "2 other YAML files skipped: `./bad.yaml`, `./warned.yml`\n"
+    assert (result.stdout if form == "text" else result.stderr).endswith(note)
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "line"),
+    [
+        ("name: x\ndataset: imagenet\n", "dataset", 2),
+        ("dataset: [{path: a.json}]\n", "dataset", 1),
+        ("extends: [eslint:recommended]\n", "extends", 1),
+        ("a: [even\ndataset: x\n", "dataset", 1),
+    ],
+)
+def test_a_file_that_may_be_a_spec_is_a_warning(text: str, key: str, line: int, here: Path) -> None:
+    (here / "bad.yaml").write_text(text)
+    (here / "warned.yml").unlink()
+    result = run(".", "--format", "json")
+    (problem,) = json.loads(result.stdout)
+    assert (result.return_value, problem["code"], problem["file"]) == (0, "W110", "./bad.yaml")
+    assert problem["line"] == line
+    assert f"`{key}`" in problem["message"]
+    assert run(".", "--strict").return_value == 1
+    assert run(".", "--strict", "--ignore", "W110").return_value == 0
+    assert run(".", "--strict", "--exclude", "bad.yaml").return_value == 0
+    (here / "bad.yaml").write_text("wdspec: 1\n" + text)  # as the hint says
+    assert run(".").return_value == 1
+
+
+@pytest.mark.parametrize("paths", [["configs"], ["configs/*.yaml"], []])
+def test_patterns_that_exclude_every_spec_are_an_error(paths: list[str], here: Path) -> None:
+    (here / "configs").mkdir()
+    (here / "configs" / "a.yaml").write_text(GOOD)
+    (here / "pyproject.toml").write_text("[tool.wdspec]\npaths = ['configs/a.yaml']\n")
+    for command in ("validate", "fmt"):
+        result = CliRunner().invoke(cli, [command, *paths, "--exclude", "no", "--exclude", "configs/*"])
+        assert result.exit_code == 2
+        assert "`configs/*` excludes every spec at configs" in " ".join(result.output.split())
+    assert run("configs/a.yaml", "--exclude", "configs/*").return_value == 0  # as pre-commit passes it
+
+
+def test_a_folder_without_specs_is_an_error_also_with_patterns(here: Path) -> None:
+    (here / "empty").mkdir()
+    result = CliRunner().invoke(cli, ["validate", "empty", "--exclude", "x"])
+    assert (result.exit_code, "it has no YAML files" in result.output) == (2, True)
+
+
+@pytest.mark.parametrize("head", ["wdspec: 1\n", ""])
+def test_a_base_is_checked_as_a_part_of_what_extends_it(head: str, here: Path) -> None:
+    (here / "base.yaml").write_text(head + "vars: {root: s3://bucket}\ndefaults: {shuffle: 10}\n")
+    (here / "middle.yaml").write_text(head + "extends: base.yaml\nseed: 7\n")
+    (here / "good.yaml").write_text("extends: middle.yaml\ndataset: [{shards: '${root}/a-{0..99}.tar'}]\n")
+    for name in ("bad.yaml", "warned.yml"):
+        (here / name).unlink()
+    result = run(".", "--strict")
+    assert (result.return_value, result.output) == (0, "1 file checked: no problems\n")
+    assert run("base.yaml", "good.yaml", "middle.yaml").output == "1 file checked: no problems\n"
+    (here / "base.yaml").write_text(head + "defaults: {shufle: 10}\n")
+    result = run(".")
+    assert result.return_value == 1
+    assert "base.yaml:" in result.output
+    assert "E201" in result.output
+
+
+def test_a_base_with_sources_is_also_checked_alone_except_for_its_variables(here: Path) -> None:
+    (here / "base.yaml").write_text("vars: {side: 9}\ndataset: [{shards: '${root}/a.tar', shufle: 1}]\n")
+    (here / "good.yaml").write_text(
+        "extends: base.yaml\nvars: {root: s3://b}\ndefaults: {decode: {jpg: 'rgb8+resize=${side}'}}\n"
     )
+    found = json.loads(run("base.yaml", "good.yaml", "--format", "json").output)
+    assert [problem["code"] for problem in found] == ["E201"]
+    assert {problem["code"] for problem in json.loads(run("base.yaml", "--format", "json").output)} == {
+        "E107",
+        "W101",
+        "E201",
+    }
+
+
+def test_files_that_extend_each_other_are_all_checked(here: Path) -> None:
+    (here / "a.wdspec.yaml").write_text("extends: b.wdspec.yaml\n")
+    (here / "b.wdspec.yaml").write_text("extends: a.wdspec.yaml\n")
+    result = run("a.wdspec.yaml", "b.wdspec.yaml")
+    assert result.return_value == 1
+    assert "E101" in result.output
 
 
 def test_globs_are_expanded_if_the_shell_does_not(here: Path) -> None:
@@ -350,11 +451,12 @@ def test_a_problem_of_a_shared_base_is_reported_once(form: str, here: Path) -> N
     (here / "bases" / "b.yaml").write_text(BAD)
     for name in ("one", "two"):
         (here / f"{name}.wdspec.yaml").write_text("wdspec: 1\nextends: bases/b.yaml\n")
-    (here / "bad.yaml").unlink()
+    for name in ("good.yaml", "bad.yaml", "warned.yml"):
+        (here / name).unlink()
     output = run("--format", form, ".").output
     assert output.count("extension") == run("--format", form, "one.wdspec.yaml").output.count("extension")
     if form in ("text", "github"):
-        assert output.splitlines()[-1 if form == "github" else -2] == "2 files checked: 1 error"
+        assert output.splitlines()[-1] == "3 files checked: 1 error"
     if form == "github":
         assert "file=bases/b.yaml,line=3" in output
 
@@ -376,7 +478,7 @@ def test_options_set_split_environment_variables_and_overrides(here: Path) -> No
         [],
         ["nowhere.yaml"],
         ["empty"],
-        ["."],
+        ["none"],
         ["good.yaml", "--format", "xml"],
         ["good.yaml", "--var", "x"],
         ["good.yaml", "--set", "x"],
@@ -384,6 +486,8 @@ def test_options_set_split_environment_variables_and_overrides(here: Path) -> No
 )
 def test_wrong_usage_exits_2_and_prints_usage(here: Path, arguments: list[str]) -> None:
     (here / "empty").mkdir()
+    (here / "none").mkdir()
+    (here / "none" / "compose.yaml").write_text("services: {}\n")
     assert CliRunner().invoke(cli, ["validate", *arguments]).exit_code == 2
 
 

@@ -203,6 +203,22 @@ def test_what_cannot_be_converted_is_reported(content, arguments, says, code, tm
     assert says in wdspec("convert", path, *arguments, code=code)[1]
 
 
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        ("!!int ''", "'' is no int"),
+        ("!!int '-'", "'-' is no int"),
+        ("!!float ''", "'' is no float"),
+        ("!!bool x", "'x' is no bool"),
+    ],
+)
+def test_a_value_that_its_tag_does_not_fit_is_a_fault_with_its_place(value, says, tmp_path):
+    (tmp_path / "x.yaml").write_text(f"a: {value}\n")
+    output = wdspec("convert", tmp_path / "x.yaml", code=1)[1]
+    assert "line 1, column 4" in output
+    assert f"{says}; correct it, or remove the tag" in output
+
+
 def test_text_that_is_not_yaml_is_an_unknown_command(tmp_path):
     (tmp_path / "x.sh").write_text("{")
     assert "this is not YAML, JSON or a known command" in wdspec("convert", tmp_path / "x.sh", code=1)[1]
@@ -278,7 +294,7 @@ def test_infinite_mixtures_are_rejected(name, text, says, tmp_path):
     [
         (
             "x = CutSet.mux(x, CutSet.from_shar('a'))\nSimpleCutSampler(x)\n",
-            ["unknown.tar", "a/recording.*.tar"],
+            ["unknown.tar", "a/cuts.*.jsonl.gz"],
         ),
         (
             "x = concatenate_datasets([x, load_dataset('json', data_files='a.json')])\n",

@@ -328,7 +328,7 @@ def _length(reader: Any) -> Any:
 
 def _counts(reader: Any) -> dict[str, Any]:
     """Return the counts of `stats()`, without times and what depends on them."""
-    left_out = ("seconds", "waited", "cache_hits")
+    left_out = ("seconds", "waited", "cache_hits", "cache_used", "cache_evictions", "cache_bypasses")
     stats = reader.stats().flat()
     return {name: value for name, value in stats.items() if name.partition("/")[0] not in left_out}
 

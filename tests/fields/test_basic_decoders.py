@@ -88,7 +88,7 @@ def test_every_function_named_in_the_table_exists(row: DecoderRow) -> None:
 
 def test_validation_and_decoding_know_the_same_images() -> None:
     assert sum(len(format.extensions) for format in IMAGE_FORMATS) == len(FORMAT_OF)
-    assert all(row.extensions == tuple(sorted(FORMAT_OF)) for row in IMAGES)
+    assert all(row.extensions == tuple(sorted(IMAGE_FIELDS)) for row in IMAGES)
     assert set(FORMAT_OF) == IMAGE_EXTENSIONS == IMAGE_FIELDS - {"img", "image"}
     assert not {"h5", "hdf", "mpg", "mpeg", "ps", "eps", "fits"} & set(FORMAT_OF)
 
@@ -99,9 +99,10 @@ def test_no_extension_has_two_kinds() -> None:
     assert sum(map(len, kinds)) == len(set().union(*kinds))
 
 
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
 @pytest.mark.parametrize("suffix", ["cls", "cls2", "index", "inx", "id", "count", "class", "left.cls"])
-def test_integers_can_be_surrounded_by_whitespace(suffix: str) -> None:
-    assert decode(suffix, b" 12\n") == 12
+def test_integers_can_be_surrounded_by_whitespace(suffix: str, mark: bytes) -> None:
+    assert decode(suffix, mark + b" 12\n") == 12
 
 
 @pytest.mark.parametrize("suffix", ["txt", "text", "transcript", "html", "htm"])

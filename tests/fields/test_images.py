@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import struct
 import warnings
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch
 from PIL import Image, ImageFile
 from webdataset.autodecode import ImageHandler
 
+import wdspec
 from wdspec.base.errors import FieldError
 from wdspec.fields.codecs import image_decoder
 from wdspec.fields.codecs.image_decoder import ImageDecoder
@@ -278,3 +280,60 @@ def test_a_format_without_magic_bytes_needs_its_extension(suffix, kind):
         SampleFields(names=("rgb8",))({"__key__": "k", "png": data})
     with pytest.raises(FieldError):
         SampleFields(names=("rgb8",))({"__key__": "k", suffix: data[:20]})
+
+
+@pytest.mark.parametrize("name", ["img", "image", "left.img"])
+def test_img_and_image_are_read_as_they_are_written(tmp_path, name):
+    pixels = np.full((8, 8, 3), 128, np.uint8)
+    with wdspec.TarWriter(tmp_path / "a.tar") as writer:
+        writer.write({"__key__": "0", name: pixels})
+    [sample] = wdspec.WebDataset(str(tmp_path / "a.tar")).decode("rgb8")
+    assert sample[name].shape == (8, 8, 3)
+    assert abs(sample[name].astype(int) - pixels).max() <= 2
+    shard = str(tmp_path / "a.tar")
+    source = {"shards": shard, "decode": "rgb8", "where": f'fields["{name}"].width == 8', "extensions": name}
+    [sample] = wdspec.compile({"wdspec": 1, "dataset": [source], "epoch": "pass"})
+    assert sample[name].shape == (8, 8, 3)
+
+
+def write_tiff(bands, dtype, kind):
+    """A TIFF that Pillow cannot write: 4 by 3 pixels of some bands."""
+    pixels = np.arange(12 * bands).astype(dtype).tobytes()
+    bits, directory = np.dtype(dtype).itemsize * 8, 8 + len(pixels)
+    wide = directory + 2 + 12 * 11 + 4
+    rows = {
+        256: 4,
+        257: 3,
+        259: 1,
+        262: 2 if bands > 2 else 1,
+        273: 8,
+        277: bands,
+        278: 3,
+        279: len(pixels),
+        339: kind,
+    }
+    entries = [(tag, 4, 1, value) for tag, value in rows.items()]
+    entries.append((258, 3, bands, wide if bands > 2 else bits | (bits << 16 if bands > 1 else 0)))
+    extra = max(0, bands - (3 if bands > 2 else 1))
+    entries.append((338, 3, extra, 0 if extra < 3 else wide + 2 * bands))
+    table = b"".join(struct.pack("<HHII", *entry) for entry in sorted(entries))
+    head = b"II*\0" + struct.pack("<I", directory)
+    return (
+        head + pixels + struct.pack("<H", 11) + table + bytes(4) + struct.pack(f"<{bands}H", *[bits] * bands)
+    )
+
+
+@pytest.mark.parametrize(
+    ("bands", "dtype", "kind", "named"),
+    [
+        (5, "u1", 1, "5 bands of uint8"),
+        (1, "f2", 3, "1 band of float16"),
+        (3, "f4", 3, "3 bands of float32"),
+        (2, "i2", 2, "2 bands of int16"),
+    ],
+)
+def test_pixels_of_a_tiff_that_are_not_supported_are_named(bands, dtype, kind, named):
+    with pytest.raises(
+        Exception, match=f"a TIFF of {named} is not supported; decode it with a user function"
+    ):
+        ImageDecoder("rgb8")(write_tiff(bands, dtype, kind))

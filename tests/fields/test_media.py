@@ -220,13 +220,29 @@ def test_torchcodec_and_pyav_agree() -> None:
     assert np.abs(theirs[0].astype(int) - ours[0]).mean() < 3
 
 
-def test_empty_sound_is_an_array_of_no_samples() -> None:
+def wav_of(samples: Any, subtype: str = "FLOAT", rate: int = RATE) -> bytes:
     import soundfile
 
     file = io.BytesIO()
-    soundfile.write(file, np.zeros((0, 2)), RATE, format="WAV")
-    samples, rate = decode("wav", file.getvalue(), names=ASK)
-    assert (samples.shape, rate) == ((2, 0), RATE)
+    soundfile.write(file, samples, rate, format="WAV", subtype=subtype)
+    return file.getvalue()
+
+
+def test_a_recording_without_samples_or_without_a_rate_is_an_error() -> None:
+    with pytest.raises(FieldError, match=r"0 samples at 8,000 Hz.*errors: skip.*field wav"):
+        decode("wav", wav_of(np.zeros((0, 2))), names=ASK)
+    data = bytearray(wav_of(np.zeros((40, 1)), "PCM_16"))
+    data[24:28] = bytes(4)  # the rate in the header
+    with pytest.raises(FieldError, match="key 0001, field wav"):
+        decode("wav", bytes(data), names=ASK)
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
+def test_a_recording_with_nan_is_an_error_that_says_where(wrong: float) -> None:
+    samples = np.zeros((100, 2), np.float32)
+    samples[40, 1] = wrong
+    with pytest.raises(FieldError, match=r"sample 40, at 0\.005 s, is NaN"):
+        decode("wav", wav_of(samples), names=ASK)
 
 
 def cut(options: str, number: float = 0.0) -> Any:

@@ -77,6 +77,19 @@ def test_resize_and_center_crop_match_torchvision_on_tensors():
     assert torch.equal(found, resized[:, 2:18, 6:22])
 
 
+@pytest.mark.parametrize("interpolation", KINDS)
+@pytest.mark.parametrize(("side", "crop"), [(256, 224), (73, 64)])
+def test_a_center_crop_is_that_of_the_resized_image_whatever_its_size(side, crop, interpolation):
+    """Also if the kernel needs as many pixels as it makes, as of 252 pixels for `resize=256+center_crop=224`."""
+    for length in range(side - 10, side + 10):
+        pixels, step, first = picture(length, length), length / side, (side - crop) // 2
+        part = (first * step, first * step, (first + crop) * step, (first + crop) * step)
+        found = Fit((crop, crop), None, part, KINDS[interpolation])(pixels)
+        whole = Image.fromarray(pixels).resize((side, side), KINDS[interpolation])
+        expected = np.asarray(whole)[first : first + crop, first : first + crop]
+        assert abs(found.astype(int) - expected).max() <= 12, length
+
+
 def test_a_subpixel_region_is_resized_as_by_pillow():
     by_torch = 0
     for seed in range(60):

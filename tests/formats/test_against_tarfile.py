@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import random
 import shutil
 import subprocess
 import tarfile
@@ -49,7 +50,10 @@ RAW_NAMES = ["\udcff\udcfe.bin", "\udce9" * 60 + "/" + "\udce9" * 60 + ".bin"]
 
 
 def contents(names):
-    return [(name, b"" if name == "e.mpty" else os.urandom(n * 97)) for n, name in enumerate(names)]
+    return [
+        (name, b"" if name == "e.mpty" else random.Random(1).randbytes(n * 97))
+        for n, name in enumerate(names)
+    ]
 
 
 @pytest.mark.parametrize("format", DIALECTS)
@@ -275,7 +279,9 @@ def test_sizes_above_8_gib_are_supported(read, trickle, format, size):
 
 def test_members_larger_than_the_window_are_whole(pack, read, trickle):
     files = [
-        (f"{n}.{suffix}", os.urandom(300_000 * n + len(suffix))) for n in range(5) for suffix in ("a", "bb")
+        (f"{n}.{suffix}", random.Random(1).randbytes(300_000 * n + len(suffix)))
+        for n in range(5)
+        for suffix in ("a", "bb")
     ]
     data = pack(files)
     samples, error = read(data)

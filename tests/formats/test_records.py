@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import wdspec
 from wdspec.base.errors import ShardError, install_command
+from wdspec.fields.codecs.text import read_cbor
 from wdspec.formats import records
 from wdspec.formats.records import MAX_DEPTH, RecordSamples, splitter_of
 
@@ -281,3 +282,73 @@ def test_any_bytes_are_samples_or_a_shard_error(format, data):
     noted = []
     read(data, format)
     read(data, format, on_error=noted.append)
+
+
+def encode_pairs(format, pairs, indefinite=False):
+    """A record of pairs as they are, whether or not a name occurs twice."""
+    encode = cbor2.dumps if format == "cbor" else msgpack.packb
+    if format == "jsonl":
+        return b"{%s}\n" % b", ".join(f"{json.dumps(k)} : {json.dumps(v)}".encode() for k, v in pairs)
+    body = b"".join(encode(part) for pair in pairs for part in pair)
+    if indefinite:
+        return b"\xbf" + body + b"\xff"
+    small, head = {"cbor": (0xA0, b"\xb9"), "msgpack": (0x80, b"\xde")}[format]
+    return (bytes([small + len(pairs)]) if len(pairs) < 16 else head + len(pairs).to_bytes(2, "big")) + body
+
+
+MANY = [(f"f{n}", n) for n in range(300)]
+REPEATED = {
+    "x": [("__key__", "b"), ("x", 1), ("x", 2)],
+    "__key__": [("__key__", "b"), ("x", 1), ("__key__", "c")],
+    "f7": [("__key__", "b"), *MANY, ("f7", 1)],
+    "a": [("__key__", "b"), ("a", {"y": 1}), ("b", [{"y": 1}, {"y": 2}]), ("a", {"y": 1})],
+}
+
+
+@pytest.mark.parametrize("name", REPEATED)
+@pytest.mark.parametrize(("format", "indefinite"), [*((format, False) for format in FORMATS), ("cbor", True)])
+def test_a_name_that_occurs_twice_in_a_record_is_an_error_and_never_the_last_value(format, indefinite, name):
+    good = [("__key__", "a"), ("x", 1), ("in", [{"y": 1}, {"y": 2}])], [("__key__", "z"), *MANY]
+    data = b"".join(encode_pairs(format, pairs, indefinite) for pairs in (good[0], REPEATED[name], good[1]))
+    errors = []
+    found = list(reader(data, format, on_error=errors.append))
+    assert [sample["__key__"] for sample in found] == ["a", "z"]
+    [error] = errors
+    assert error.code == "D206"
+    assert f"two values named {name!r}" in error.message
+
+
+def test_a_byte_order_mark_is_no_part_of_a_line_of_json_and_utf_16_is_named():
+    found, error = read(b"\xef\xbb\xbf" + pack("jsonl", samples(2, "jsonl")), "jsonl")
+    assert [sample["__key__"] for sample in found] == ["k0", "k1"]
+    assert error is None
+    _, error = read('{"__key__": "a"}\n'.encode("utf-16"), "jsonl")
+    assert error.message == "this text is UTF-16; save it as UTF-8"
+
+
+def test_expressions_and_messages_in_cbor_are_texts():
+    tagged = {tag: cbor2.dumps(cbor2.CBORTag(tag, "a+: b")) for tag in (35, 36)}
+    for data in tagged.values():
+        samples, error = read(b"\xa2g__key__akax" + data, "cbor")
+        assert error is None
+        assert [each["x"] for each in samples] == ["a+: b"]
+        assert read_cbor(data) == "a+: b"
+
+
+ONE_IN_KEYS = b"\xa1\x01\x02"  # the map {1: 2}
+SHARED, REFERENCE = b"\xd8\x1c\x81\x01", b"\xd8\x1d\x00"  # a list that others refer to (tags 28 and 29)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "said"),
+    [
+        ((ONE_IN_KEYS, b"\x01", ONE_IN_KEYS, b"\x01"), "is not text"),
+        ((b"\x01", b"\x01", b"\x01", b"\x02"), "is 1, which is not text"),
+        ((b"\x61x", b"\x01", b"\x61x", b"\x02", ONE_IN_KEYS, b"\x01"), "two values named 'x'"),
+        ((b"\x61x", SHARED, b"\x61x", REFERENCE), "two values named 'x'"),
+    ],
+)
+def test_a_repeated_name_of_any_kind_is_an_error_that_says_which(pairs, said):
+    data = bytes([0xA1 + len(pairs) // 2]) + cbor2.dumps("__key__") + b"\x61a" + b"".join(pairs)
+    with pytest.raises(ShardError, match=said):
+        list(reader(data, "cbor"))

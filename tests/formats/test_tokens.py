@@ -1,16 +1,21 @@
 """Files of token ids: samples as numpy cuts them, exact resumption, and errors with their place."""
 
+import gzip
 import io
+import json
 import struct
 
 import numpy as np
 import pytest
+from commandline import within
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import wdspec
 from wdspec.base.errors import MissingShardError, ShardError, UsageError
 from wdspec.formats import tokens
+from wdspec.formats.compression import BY_NAME
+from wdspec.formats.decompress import decompress
 from wdspec.formats.samples import no_field
 from wdspec.formats.tokens import TokenSamples
 from wdspec.spec.language.options import TokenOptions
@@ -43,7 +48,8 @@ def reader(data, sidecar=None, options=None, **more):
         return io.BytesIO(sidecar)
 
     given = {"may_be_empty": True, "constants": {"__url__": "x/web.bin"}, **more}
-    return TokenSamples(io.BytesIO(data), TokenOptions(**(options or {})), open_beside, **given)
+    file = io.BytesIO(data) if isinstance(data, bytes) else data
+    return TokenSamples(file, TokenOptions(**(options or {})), open_beside, **given)
 
 
 DOCUMENTS = [IDS[:10], IDS[10:10], IDS[10:400], IDS[400:401], IDS[401:1000]]
@@ -190,3 +196,48 @@ def test_the_index_of_a_token_file_is_read_from_any_store(tmp_path):
     }
     with wdspec.loader({"dataset": [source], "batch": 6}, num_workers=0) as loader:
         assert len(next(iter(loader))["__key__"]) == 6
+
+
+@pytest.mark.parametrize("name", ["a.npy.gz", "a.ds.gz", "a.bin.zst", "a.npy.xz", "a.ds.bz2"])
+def test_a_compressed_file_is_an_error_and_its_bytes_are_never_tokens(tmp_path, name):
+    packing = BY_NAME[name.rpartition(".")[2]].compressor()
+    data = IDS.astype("<u2").tobytes()
+    written = packing.compress(data) + packing.flush()
+    (tmp_path / name).write_bytes(written + bytes(len(written) % 2))  # a whole number of ids
+    source = {"shards": name, "tokens": {"length": 8, "dtype": "uint16"}, "errors": "skip"}
+    (tmp_path / "s.yaml").write_text(json.dumps({"dataset": [source], "epoch": "pass"}))
+    expected = f"the file is compressed .* decompress it, and name `{name.rpartition('.')[0]}` in `shards`"
+    with (
+        pytest.raises(UsageError, match=expected),
+        wdspec.loader(tmp_path / "s.yaml", num_workers=0) as loader,
+    ):
+        list(loader)
+    said, _ = within("check", "s.yaml", "--jobs", "0", folder=tmp_path, code=1)
+    assert "decompress it" in said
+    assert "not compressed" not in said
+
+
+def test_numbers_that_look_like_gzip_are_tokens():
+    ids = np.array([0x8B1F, 8, 5, 6])
+    for url in ("x/a.ds", "x/a.bin", "x/a.npy"):
+        options = {"length": 2, "dtype": "uint16"}
+        found = list(reader(ids.astype("<u2").tobytes(), None, options, constants={"__url__": url}))
+        assert [each["tokens"].tolist() for each in found] == [[0x8B1F, 8], [5, 6]]
+
+
+@pytest.mark.parametrize("case", ["npy", "npy, rows", "megatron, documents", "megatron, cut"])
+@pytest.mark.parametrize("lost", [0, 64, 512, -64])
+def test_a_stream_that_ends_between_gzip_members_is_noticed(case, lost):
+    """As a server sends a file with `Content-Encoding: gzip`, of which only the header or the index knows the size."""
+    data, index, options, expected = CASES[case]
+    parts = (data[: len(data) - lost],) if lost >= 0 else (data, bytes(-lost))
+    stream = decompress(OnlyForward(b"".join(map(gzip.compress, parts))))
+    errors = []
+    found = list(reader(stream, index, options, on_error=errors.append))
+    assert len(found) <= len(expected) or lost < 0
+    assert [each.code for each in errors] == ([] if not lost else ["D107"] if lost > 0 else ["D124"])
+
+
+class OnlyForward(io.BytesIO):
+    def seekable(self):
+        return False

@@ -5,6 +5,8 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -246,3 +248,59 @@ def test_a_record_can_be_compared_only_with_a_record(folder, loader):
     del record["read"]
     (folder / "damaged.json").write_text(json.dumps(record))
     assert "`read` is missing" in within("diff", "old.json", "damaged.json", folder=folder, code=1)[1]
+
+
+def write_records(folder, ranks, steps=6, together=False):
+    """Reads some steps on each rank, and writes a record of each, or one of all."""
+    loaders = [
+        wdspec.loader("train.yaml", num_workers=0, rank=rank, world_size=ranks) for rank in range(ranks)
+    ]
+    received = Counter()
+    for loader in loaders:
+        for batch in islice(loader, steps):
+            received.update(batch["__source__"])
+    states = [loader.state_dict() for loader in loaders]
+    if together:
+        wdspec.log_run(loaders[0], "run-0.json", state=wdspec.merge_states(states))
+    else:
+        for rank, loader in enumerate(loaders):
+            wdspec.log_run(loader, f"run-{rank}.json")
+    return received
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_the_records_of_all_ranks_add_up_to_what_they_received(folder, together):
+    received = write_records(folder, 2, together=together)
+    files = sorted(path.name for path in folder.glob("run-*.json"))
+    out, _ = within("report", *files, "--format", "json", folder=folder)
+    found = json.loads(out)
+    assert {name: each["samples"] for name, each in found["sources"].items()} == received
+    assert (found["ranks"], found["of"], found["batches"]) == ([0, 1], 2, 6)
+    text, _ = within("report", *files, folder=folder)
+    assert re.search(rf"a +{received['a']} +75.00%", text)
+    assert re.search(rf"total +{received.total()} +100.00%", text)
+    assert "warning" not in text
+
+
+def test_a_report_says_which_ranks_are_missing(folder):
+    write_records(folder, 2)
+    assert "no record is of ranks 1 of 2" in within("report", "run-0.json", folder=folder)[0]
+
+
+def test_a_report_refuses_what_would_count_twice_or_is_of_another_run(folder):
+    write_records(folder, 2)
+    (folder / "copy.json").write_bytes((folder / "run-0.json").read_bytes())
+    _, said = within("report", "run-0.json", "copy.json", folder=folder, code=1)
+    assert "run-0.json has rank 0 too" in said
+    with wdspec.loader("train.yaml", num_workers=0, vars={"seed": 9}) as loader:
+        wdspec.log_run(loader, "other.json")
+    _, said = within("report", "run-0.json", "other.json", folder=folder, code=1)
+    assert "of another run than run-0.json" in said
+    _, said = within("report", "train.yaml", folder=folder, code=1)
+    assert "no record of a run" in said
+
+
+def test_a_record_that_is_taken_for_a_state_names_the_command_for_records(folder):
+    write_records(folder, 1)
+    _, said = within("state", "run-0.json", folder=folder, code=1)
+    assert "wdspec report run-0.json" in said

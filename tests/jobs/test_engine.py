@@ -72,3 +72,21 @@ def test_a_rank_replaces_a_process_that_was_killed_while_idle(tmp_path, monkeypa
         ((_, second),) = start().run(pid_of, [0], str)
     assert isinstance(second, int)
     assert second != first
+
+
+def torch_threads(task):
+    import torch
+
+    return torch.get_num_threads(), os.environ["OMP_NUM_THREADS"]
+
+
+@pytest.mark.parametrize(("given", "expected"), [(None, 1), ("2", 2)])
+def test_the_processes_of_a_job_have_one_thread_each_unless_the_user_sets_it(monkeypatch, given, expected):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    if given is not None:
+        monkeypatch.setenv("OMP_NUM_THREADS", given)
+    engine = LocalEngine(1)
+    try:
+        assert [outcome for _, outcome in engine.run(torch_threads, [0], str)] == [(expected, str(expected))]
+    finally:
+        engine.close()

@@ -179,7 +179,7 @@ def test_failed_shards_are_reported_and_the_job_resumes(place, expected):
         <= {*SHARDS} - {"a-001.tar", "a-003.tar"}
     )
     assert left == {name: expected[name] for name in left}
-    report = place.process("double", "half")
+    report = place.process("double", "half", "--changed", "keep")
     assert (len(report["there"]), len(report["done"])) == (len(left), 4 - len(left))
     assert place.shards("half") == expected
 
@@ -198,7 +198,7 @@ def test_ctrl_c_leaves_complete_shards_and_the_job_resumes(place, expected, monk
     assert 1 <= len(place.shards("stopped")) <= 4
     for name in place.shards("stopped"):
         shutil.copy(place.folder / "here" / name, place.folder / "stopped" / name)
-    place.process("double", "stopped")
+    place.process("double", "stopped", "--changed", "keep")
     assert place.shards("stopped") == expected
 
 

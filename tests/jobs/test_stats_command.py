@@ -291,8 +291,30 @@ def test_shares_use_measurements_and_states_depend_on_them(folder):
     assert shares() == {"a": 0.5, "b": 0.5}
     with (
         wdspec.loader("s.yaml") as loader,
-        pytest.raises(UsageError, match=r'sources\.a\.share: was "3/4", now "1/2"'),
+        pytest.raises(UsageError, match=r"sources\.a\.share: was 3/4, now 1/2"),
     ):
+        loader.load_state_dict(state)
+
+
+def test_a_measurement_that_appears_between_two_starts_is_named_on_resume(tmp_path):
+    write_source(tmp_path, "a", shards=4, samples=2)
+    write_source(tmp_path, "b", shards=1, samples=40)
+    (tmp_path / "s.yaml").write_text(
+        "stats: s.json\nbatch: 8\ndataset: [{name: a, shards: a-*.tar}, {name: b, shards: b-*.tar}]\n"
+    )
+
+    def start(**mix):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return wdspec.loader(tmp_path / "s.yaml", num_workers=0, overrides=mix)
+
+    with start() as loader:
+        next(iter(loader))
+        state = loader.state_dict()
+    within("stats", "s.yaml", folder=tmp_path)
+    with start() as loader, pytest.raises(UsageError, match=r"sources\.a\.share: was 4/5, now 1/6"):
+        loader.load_state_dict(state)
+    with start(**{"mix.by": "shards"}) as loader:
         loader.load_state_dict(state)
 
 
@@ -506,7 +528,7 @@ def test_only_a_damaged_file_of_its_own_kind_is_overwritten(folder):
 def test_a_pipe_or_device_is_not_a_stats_file(folder):
     os.mkfifo(folder / "pipe.json")
     said = within("stats", "s.yaml", "--jobs", "0", "-o", "pipe.json", code=1)[1]
-    assert "`pipe.json` cannot be read: it is not a regular file; give another name" in said
+    assert "`pipe.json` cannot be read: it is a pipe, not a regular file; give another name" in said
     with pytest.raises(OSError, match="not a regular file"):
         Measurements.read("pipe.json")
 
@@ -737,3 +759,13 @@ def test_measurements_of_joined_sources_hold_in_a_moved_folder(tmp_path, more):
     with wdspec.loader(there / "s.json", num_workers=0, rank=0, world_size=1) as loader:
         assert len(loader) == 6
         loader.load_state_dict(state)
+
+
+def test_a_stats_file_whose_digest_is_of_another_kind_is_measured_again(folder):
+    measure("-o", "s.stats.json")
+    text = (folder / "s.stats.json").read_text()
+    for reading in {source["reading"] for source in json.loads(text)["sources"].values()}:
+        text = text.replace(json.dumps(reading), '"f736185a4665eadb"')
+    (folder / "s.stats.json").write_text(text)
+    assert "measured with another version of wdspec" in "".join(within("validate", "s.yaml"))
+    assert measure("-o", "s.stats.json")["read"] == 5

@@ -361,6 +361,71 @@ def test_plain_mixes(name):
     compare(PLAIN[name])
 
 
+RESHUFFLED = {"pass": "drop", "reshuffle": True}
+CHAT = {
+    "chat": "json.messages",
+    "file": "talk.json",
+    "template": "talk.jinja",
+    "labels": "answer_ids",
+    "images": "json.images",
+    "image_token": "<img>",
+    "image_length": "json.sizes",
+}
+CROP = {
+    "crop": "pic",
+    "size": [5, 7],
+    "scale": [0.2, 0.7],
+    "hflip": 0.5,
+    "interpolation": "nearest",
+    "masks": {"mask": "pic"},
+    "boxes": {"boxes": "json.boxes"},
+    "points": {"points": "json.points"},
+    "flip_points": [[0, 2]],
+}
+MASKED = {
+    "word_ids": {"tokenize": "txt", "file": "letters.json", "eos": "<end>"},
+    "masked_ids": {
+        "mask_tokens": "word_ids",
+        "file": "letters.json",
+        "mask_token": "<end>",
+        "probability": 0.5,
+        "labels": "masked_labels",
+    },
+}
+MADE = {
+    "choose from a list": {"make": {"caption": {"choose": "json.captions"}}},
+    "choose from fields": {"make": {"caption": {"choose": ["txt", "json.alt"], "weights": [1, 3]}}},
+    "choose and select": {
+        "make": {"caption": {"choose": ["txt", "json.alt"]}},
+        "where": "caption.length > 9",
+    },
+    "mask_tokens": {"make": MASKED},
+    "chat": {"make": {"talk_ids": {**CHAT, "loss": "last"}}, "where": "answer_ids.length > 12"},
+    "chat after a prompt": {"make": {"talk_ids": {**CHAT, "prompt": "json.before"}}, "missing": "skip"},
+    "crop": {"make": {"image": {**CROP, "kept": "kept"}}},
+    "crop that keeps all boxes": {"make": {"image": CROP}},
+}
+DELIVERED = {"mask_tokens": ["masked_labels"], "chat after a prompt": ["answer_ids", "json"]}
+
+
+MADE_IN = [(name, None) for name in MADE]
+MADE_IN += [(name, "pass" if "where" in keys else RESHUFFLED) for name, keys in MADE.items()]
+MADE_IN += [("choose from fields", "resampled"), ("choose from fields", "pass")]
+
+
+@pytest.mark.parametrize(("name", "epoch"), MADE_IN)
+def test_steps_of_make(name, epoch):
+    rich = {"name": "rich", "shards": "rich-{000..002}.tar", "extensions": "txt json pic.npy"}
+    rich |= {"rename": {"pic": "pic.npy"}, **MADE[name]}
+    if epoch == "resampled":
+        rich["order"], epoch = "resampled", None
+    if epoch is not None and "where" not in rich:
+        rich["repeat"] = 2.5
+    batch = {"size": 3, "ragged": "list"}
+    spec = {**ELASTIC, "seed": 5, "batch": batch, "dataset": [rich], "fields": DELIVERED.get(name)}
+    compare({**spec, "epoch": epoch}, steps=12)
+
+
 PASSES = {
     "a pass": {**ELASTIC, "batch": 4, "dataset": only("a", "b", "c")},
     "a pass without a batch": {**ELASTIC, "dataset": only("a", "c")},
@@ -502,6 +567,62 @@ def test_windows(name, passes):
 def test_packs(name, passes):
     spec = {**ELASTIC, "batch": PACKS[name], "dataset": TEXTS}
     compare({**spec, "epoch": "pass", "dataset": [source("a"), source("e")]} if passes else spec)
+
+
+LABELS_AND_IDS = {
+    "word_ids": {"tokenize": "txt", "file": "letters.json", "eos": "<end>", "truncate": 30},
+    "lang_id": {"label": "json.lang", "names": ["de", "en"], "unknown": 7},
+}
+MAKE = {"extensions": "txt json", "make": LABELS_AND_IDS}
+RESHUFFLED_SPECS = {
+    **{
+        name: {"batch": WINDOWS[name], "dataset": only("a", "e")} for name in ("padded", "balanced", "groups")
+    },
+    **{name: {"batch": PACKS[name], "dataset": [source("a"), source("e")]} for name in ("rows", "split")},
+    "copies": {"batch": SUM, "dataset": [source("a"), source("e", repeat=2.5)], **TEXT},
+    "selections": {"batch": COST, "dataset": only("a", "e", where="txt.length > 8")},
+    "make": {
+        "batch": {"size": 3, "collate": {"word_ids": "list"}},
+        "dataset": [source("a", **MAKE), source("e", **MAKE, repeat=2)],
+    },
+    "make in groups": {
+        "batch": {**WINDOWS["groups"], "group_by": "lang_id", "collate": {"word_ids": "list"}},
+        "dataset": [source("a", **MAKE, where="word_ids.length > 9"), source("e", **MAKE)],
+    },
+    "make in rows": {
+        "batch": {"pack": {"fields": "word_ids", "length": 64}, "window": 20},
+        "dataset": [source("a", **MAKE, where="word_ids.length > 9"), source("e", **MAKE, subset="60%")],
+    },
+}
+
+
+@pytest.mark.parametrize("name", RESHUFFLED_SPECS)
+@pytest.mark.parametrize("remainder", ["pad", "drop"])
+def test_passes_that_reshuffle(name, remainder):
+    compare({**ELASTIC, **RESHUFFLED_SPECS[name], "epoch": {"pass": remainder, "reshuffle": True}})
+
+
+OF_IDS = {**SUM, **LISTS, "cost": 'fields["ids.npy"].length'}
+IN_TOKENS = {
+    "samples": {"batch": 4, "dataset": [tokens("npy", tokens={"length": 16})]},
+    "windows": {
+        "batch": OF_IDS,
+        "dataset": [source("a", mean_cost=20, weight=3), source("e", mean_cost=9.5, weight=1)],
+    },
+    "sizes": {"batch": {**OF_IDS, "max_size": 2}, "dataset": [source("a", mean_cost=20)]},
+    "shares that change": {
+        "batch": PACKS["rows"],
+        "mix": {"schedule": [{"at": 0, "shares": {"a": 1, "e": 3}}, {"at": 90, "shares": {"a": 1}}]},
+        "dataset": [source("a", mean_cost=20), source("e", mean_cost=70)],
+    },
+}
+
+
+@pytest.mark.parametrize("name", IN_TOKENS)
+def test_epochs_in_tokens(name):
+    spec = {**ELASTIC, **IN_TOKENS[name], "epoch": {"tokens": 1500}}
+    spec |= {} if name == "samples" else {"fields": "txt json ids.npy labels.npy"}
+    compare(spec, 20)
 
 
 MORE_WINDOWS = {

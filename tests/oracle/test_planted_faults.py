@@ -96,8 +96,8 @@ FAULTS = {
     ),
     "samples of a pass are numbered in each slot": (
         "read/pass_part.py",
-        "process(raw, segment.first + ordinal)",
-        "process(raw, ordinal)",
+        "(held.pop(ordinal), segment.first + ordinal)",
+        "(held.pop(ordinal), ordinal)",
         r'"pass".*(jitter|is_heads)|(jitter|is_heads).*"pass"',
     ),
     "a batch that just fits is cut": (
@@ -120,8 +120,8 @@ FAULTS = {
     ),
     "workers get the slots of others": (
         "run/tasks.py",
-        "(slot % self._slots_per_rank - first) % workers == worker",
-        "slot % self._slots_per_rank % workers == worker",
+        "(slot % self._plan.topology.workers - served) % workers == worker",
+        "slot % self._plan.topology.workers % workers == worker",
         r'"threads": true',
     ),
     "the next step that the loop skips is not in the state": (

@@ -33,7 +33,7 @@ def check(seeds):
     assert found["counts"]["checked"] >= 0.6 * len(seeds), found["counts"]
 
 
-@pytest.mark.parametrize("first", range(0, 40, 10))
+@pytest.mark.parametrize("first", [0, 10, *(pytest.param(n, marks=pytest.mark.long) for n in (20, 30))])
 def test_random_specs_give_what_the_model_gives(first):
     check(range(first, first + 10))
 
@@ -43,6 +43,25 @@ def test_random_specs_give_what_the_model_gives(first):
 @pytest.mark.parametrize("first", range(0, 2000, 100))
 def test_many_random_specs_give_what_the_model_gives(first):
     check(range(first, first + 100))
+
+
+def check_reshuffled(seeds, least):
+    """Check the trials of seeds whose epochs are passes that reshuffle."""
+    found = fuzz.run(seeds, having='"reshuffle": true')
+    assert not found["failures"], "see what was printed above"
+    assert found["counts"]["checked"] >= least, found["counts"]
+
+
+@pytest.mark.parametrize("first", [0, 50, *(pytest.param(n, marks=pytest.mark.long) for n in (100, 150))])
+def test_random_passes_that_reshuffle_give_what_the_model_gives(first):
+    check_reshuffled(range(first, first + 50), 3)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("first", range(10_000, 18_400, 700))
+def test_many_random_passes_that_reshuffle_give_what_the_model_gives(first):
+    check_reshuffled(range(first, first + 700), 60)
 
 
 def test_at_least_three_of_five_specs_are_valid(draws):

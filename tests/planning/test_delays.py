@@ -144,6 +144,10 @@ def test_repeated_size_changes_repeat_and_lose_nothing(seed):
 def test_sizes_and_lanes_are_divided_by_share():
     assert [shuffle_size(1000, Fraction(n, 100)) for n in (100, 50, 7, 1)] == [1000, 500, 70, 16]
     assert [shuffle_size(n, Fraction(1, 2)) for n in (0, 1, 2, 10, 40)] == [1, 1, 2, 10, 20]
+    small = [Fraction(n, 100_000) for n in (400, 399, 375, 100, 88, 50, 1)]
+    assert [shuffle_size(1000, share) for share in small] == [16, 16, 15, 4, 4, 2, 2]
+    assert [shuffle_size(3, share) for share in small] == [3, 3, 3, 3, 3, 2, 2]
+    assert [shuffle_size(n, Fraction(1, 1000)) for n in (0, 1, 2, 10_000)] == [1, 1, 2, 10]
     assert [lanes_of(8, Fraction(1, n)) for n in (1, 2, 3, 8, 50)] == [8, 4, 3, 1, 1]
     assert shuffle_size(10**15, Fraction(1)) == 1 << 40
 

@@ -33,7 +33,10 @@ def declared(name, title):
     key, context = KEYS[name], CONTEXTS[title]
     affects = key.affects
     must = {affects.what} & {"order", "samples"}
-    if name == "source name":  # the samples are described by the name
+    if name in (
+        "source name",
+        "source companions",
+    ):  # the samples are described by name, also those of companions
         must.add("samples")
     if affects.order_if_skipping and context.source.get("missing") == "skip":
         must |= {"order", "costing"}
@@ -81,7 +84,8 @@ def check_drawn(name, count):
             assert moved <= must | may, (title, before, after)
 
 
-@pytest.mark.parametrize("count", [1, pytest.param(12, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("count", [1, 12])
 def test_no_change_between_values_that_the_schema_allows_moves_another_digest(count, folder, monkeypatch):
     monkeypatch.chdir(folder)
     monkeypatch.syspath_prepend(str(folder))

@@ -58,7 +58,8 @@ def test_every_key_declares_what_it_affects(name):
 def test_the_test_covers_all_keys_of_the_language():
     for model, kind, merged in ((Spec, "top", MERGED_TOP), (Source, "source", MERGED_SOURCE)):
         firsts = {name.split()[1].split(".")[0] for name in KEYS if name.startswith(kind)}
-        assert firsts | {"dataset"} | set(merged) == {*keys_of(model), *merged}
+        others = {"dataset", "companions"}  # maps of sources with these keys
+        assert firsts | others | set(merged) == {*keys_of(model), *merged}
 
 
 @pytest.mark.parametrize("name", ["source rename", "top fields", "top to_tuple"])
@@ -151,6 +152,8 @@ def windowed(batch, **more):
     ],
 )
 def test_functions_of_map_that_decide_what_is_measured_change_the_order(name, old, new, folder, monkeypatch):
+    if old is None and name == "pack":
+        pytest.skip("a text in rows of numbers is refused (E371)")
     monkeypatch.chdir(folder)
     (before, windows, _), (after, others, _) = (
         windowed(MEASURES[name], **({} if each is None else {"map": each})) for each in (old, new)

@@ -36,6 +36,17 @@ def test_without_shares_sources_are_weighted_by_shards():
     assert shares(source("a"), source("b", "{0..29}.tar")) == {"a": Fraction(1, 4), "b": Fraction(3, 4)}
 
 
+def test_without_shares_sources_are_weighted_by_samples_if_all_numbers_are_known():
+    few, many = source("a", samples=100), source("b", "0.tar", samples=100_000)
+    assert shares(few, many) == {"a": Fraction(1, 1001), "b": Fraction(1000, 1001)}
+    assert shares(few, source("b", "0.tar"))["a"] == Fraction(10, 11)
+    assert shares(few, many, mix=MixOptions(by="shards"))["a"] == Fraction(10, 11)
+    nest = Source(name="n", dataset=(many, source("c", samples=300)), base="/data")
+    assert shares(few, nest)["a"] == Fraction(100, 100_400)
+    unknown = Source(name="n", dataset=(many, source("c")), base="/data")
+    assert shares(few, unknown)["a"] == Fraction(10, 21)
+
+
 def test_upsample_multiplies_the_size():
     assert shares(source("a", upsample=3.0), source("b", "{0..29}.tar"))["a"] == Fraction(1, 2)
 

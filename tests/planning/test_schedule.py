@@ -250,3 +250,49 @@ def test_a_run_resumes_within_a_ramp(tmp_path):
         "epoch": {"batches": 20},
     }
     assert_resumable(lambda: wdspec.loader(spec), batches=60, stops=[0, 7, 20, 33, 49, 50, 59])
+
+
+def measured(**means):
+    return [{"name": n, "shards": f"{n}-{{0..9}}.tar", "mean_cost": mean} for n, mean in means.items()]
+
+
+def test_steps_may_count_batches():
+    steps = [{"at": 0, "shares": {"a": 1}}, {"at": {"batches": 10}, "shares": {"b": 1}}]
+    plan = planned(Topology(4, 1), batch=12, mix={"schedule": steps})
+    assert [segment.start for segment in plan.schedule] == [0, 10]
+
+
+@pytest.mark.parametrize("ramp", ["none", "linear"])
+def test_steps_in_tokens_begin_where_the_mean_tokens_of_samples_say(ramp):
+    steps = [
+        {"at": 0, "shares": {"a": 1}},
+        {"at": {"tokens": 80_000}, "shares": {"b": 1}, "ramp": ramp},
+        {"at": {"tokens": 320_000}, "shares": {"a": 1, "b": 1}},
+        {"at": {"samples": 2000}, "shares": {"a": 1}},
+        {"at": {"tokens": 700_000}, "shares": {"b": 1}},
+    ]
+    plan = planned(batch=10, mix={"schedule": steps}, dataset=measured(a=100, b=300))
+    # 100 tokens per sample, or 200 on a ramp; then 300; then 200, up to sample 2,000; then 100
+    first = 400 if ramp == "linear" else 800
+    second = first + 800
+    tokens = 320_000 + (2000 - second) * 200
+    last = 2000 + (700_000 - tokens) / 100
+    starts = [segment.start for segment in plan.schedule]
+    assert {0, first / 10, second / 10, 200, last / 10} <= set(starts)
+    assert (len(starts) == 5) == (ramp == "none")
+
+
+def test_the_length_of_samples_of_token_files_is_their_number_of_tokens():
+    dataset = [{"name": n, "shards": f"{n}-{{0..9}}.bin", "tokens": {"length": 2048}} for n in "ab"]
+    steps = [{"at": 0, "shares": {"a": 1}}, {"at": {"tokens": 2_048_000}, "shares": {"b": 1}}]
+    plan = planned(batch=10, mix={"schedule": steps}, dataset=dataset)
+    assert [segment.start for segment in plan.schedule] == [0, 100]
+
+
+def test_steps_in_tokens_need_means_and_an_order():
+    steps = [{"at": 0, "shares": {"a": 1}}, {"at": {"tokens": 10}, "shares": {"b": 1}}]
+    with pytest.raises(wdspec.UsageError, match=r"needs the mean number of tokens.*mean_cost"):
+        planned(batch=10, mix={"schedule": steps})
+    mixed = [steps[0], {"at": {"batches": 50}, "shares": {"b": 1}}, {**steps[1], "shares": {"a": 1}}]
+    with pytest.raises(wdspec.UsageError, match="put the steps in order"):
+        planned(batch=10, mix={"schedule": mixed}, dataset=measured(a=100, b=100))

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -56,6 +57,7 @@ class Opening:
 
     def __init__(self, shard):
         self.shard = shard
+        self.fields = SimpleNamespace(draws=False)
 
     def __call__(self, piece, **_):
         return Counted(range(piece.shard * self.shard, (piece.shard + 1) * self.shard))

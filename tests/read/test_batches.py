@@ -1,6 +1,7 @@
 """The values of a batch: tensors, or an error that says why not; and the results of `ragged` and `collate`."""
 
 import pickle
+import warnings
 
 import numpy as np
 import pytest
@@ -115,6 +116,18 @@ def test_tokens_are_padded_as_requested(options, rows):
     for row, mask, length in zip(padded.values, padded.mask, padded.lengths, strict=True):
         assert int(mask.sum()) == length
         assert set(row[mask].tolist()) <= {1, 2, 3, 4}
+
+
+def test_a_length_that_cuts_values_is_a_warning_with_what_to_write():
+    cut = r"`x: \{pad: \{length: 2\}\}` cuts longer .* one of 3; .*\{limit: 2, multiple: 2\}.*`where: x.length <= 2`"
+    values = [torch.tensor([1, 2, 3]), torch.tensor([4])]
+    with pytest.warns(UserWarning, match=cut):
+        found = batch_of(*values, collate={"x": {"pad": {"length": 2, "side": "left"}}})
+    assert found.values.tolist() == [[1, 2], [0, 4]]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        batch_of(*values, collate={"x": {"pad": {"length": 3}}})
+        batch_of(*values, collate={"x": {"pad": {"limit": 2, "multiple": 2}}})
 
 
 def test_audio_is_padded_and_keeps_its_sample_rates():

@@ -161,7 +161,7 @@ def test_check_compares_the_dropped_part(spec, tmp_path):
     out, _ = within("check", "s.yaml", "--all", "--jobs", "0", "--format", "json", folder=tmp_path, code=1)
     (problem,) = json.loads(out)["problems"]
     assert (problem["code"], problem["source"]) == ("D215", "a")
-    assert "20 of 20 samples are dropped" in problem["message"]
+    assert "no sample of `a` is left: 20 of 20 lack `jpg`" in problem["message"]
 
 
 def test_the_spec_on_the_page_is_valid():

@@ -7,6 +7,7 @@ import os
 import random
 import sqlite3
 import time
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from commandline import within
 from shardmaking import write_shard
 
 import wdspec
+from wdspec.base.errors import ShardError
 from wdspec.shards.lookup_tables import Rows, make_table
 from wdspec.spec.language.joins import LookupOptions
 from wdspec.storage.environment import Environment
@@ -152,6 +154,7 @@ def test_keys_that_the_table_lacks(tmp_path, missing):
         ('{"key": "a", "points": 1}\n', "no column `score`, .* it has `key`, `points`"),
         ('{"id": "a", "score": 1}\n', "no column .* with keys; it has `id`, `score`"),
         ("[1]\n", "line 1 is not a map"),
+        ('{"key": "a", "score": 1, "score": 2}\n', "line 1 is not JSON .*the name 'score' occurs twice"),
     ],
 )
 def test_unusable_tables_are_errors_with_place_and_remedy(tmp_path, content, message):
@@ -160,6 +163,12 @@ def test_unusable_tables_are_errors_with_place_and_remedy(tmp_path, content, mes
         wdspec.compile(spec_of(tmp_path, table=f"{tmp_path}/t.jsonl", fields="score"))
     assert caught.value.code == "D226"
     assert "t.jsonl" in str(caught.value)
+
+
+def test_two_columns_of_one_name_are_an_error_and_not_the_first(tmp_path):
+    (tmp_path / "t.csv").write_text("key,score,score,other,other\na,1,2,3,4\n")
+    with pytest.raises(wdspec.ShardError, match="its header has two columns `score`; rename one"):
+        wdspec.compile(spec_of(tmp_path, table=f"{tmp_path}/t.csv", fields="score"))
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "db", "npz"])
@@ -307,3 +316,64 @@ def test_stats_count_a_selection_by_a_table_until_its_rows_change(tmp_path, monk
     assert count_places() == (50, 6)
     within("stats", "s.yaml", "--jobs", "0")
     assert count_places() == (6, 6)
+
+
+def test_the_newline_at_the_end_of_a_text_file_is_no_part_of_a_key(tmp_path):
+    write_shard(tmp_path / "a.tar", [("0", {"txt": b"alpha\n"}), ("1", {"txt": b"beta\r\n"})])
+    (tmp_path / "t.csv").write_text("key,v\nalpha,1\nbeta,2\n")
+    source = {"shards": f"{tmp_path}/a.tar", "extensions": "txt"}
+    found = wdspec.compile(
+        {
+            "wdspec": 1,
+            "epoch": "pass",
+            "dataset": [{**source, "lookup": {"table": f"{tmp_path}/t.csv", "on": "txt", "fields": "v"}}],
+        }
+    )
+    assert [sample["v"] for sample in found] == [1, 2]
+    listed = {**source, "keys_of": "txt", "keys": ["beta"]}
+    found = wdspec.compile({"wdspec": 1, "epoch": "pass", "dataset": [listed]})
+    assert {sample["txt"] for sample in found} == {"beta\r\n"}  # and a copy for the dropped one
+
+
+def test_a_line_without_an_end_is_an_error_before_it_is_in_memory(tmp_path):
+    for name in ("t.jsonl", "t.csv", "t.tsv"):
+        with (tmp_path / name).open("wb") as file:
+            file.truncate(5 * 2**30)
+        with pytest.raises(
+            ShardError, match=r"line 1 has more than 67,108,864 characters; give each row a line"
+        ):
+            table_of(tmp_path / name)
+
+
+def test_an_array_that_claims_more_than_it_has_is_an_error(tmp_path):
+    head = b"{'descr': '<f8', 'fortran_order': False, 'shape': (1099511627776,), }\n"
+    claim = b"\x93NUMPY\1\0" + len(head).to_bytes(2, "little") + head
+    with zipfile.ZipFile(tmp_path / "t.npz", "w") as archive:
+        archive.writestr("key.npy", claim)
+        archive.writestr("score.npy", claim)
+    with pytest.raises(
+        ShardError, match=r"`key` says 8,796,093,022,208 bytes of values, and the file has fewer"
+    ):
+        table_of(tmp_path / "t.npz")
+
+
+def test_a_view_whose_rows_never_end_is_refused_and_the_remedy_works(tmp_path):
+    with sqlite3.connect(tmp_path / "t.db") as base:
+        base.execute(
+            "create view v as with recursive c(x) as (select 1 union all select x + 1 from c) select x as key, "
+            "x as score from c"
+        )
+        base.execute("create view w as select 'a' as key, 1.5 as score")
+    with pytest.raises(ShardError, match="`v` is a view, whose rows have to be computed"):
+        table_of(tmp_path / "t.db#v")
+    with pytest.raises(ShardError) as caught:
+        table_of(tmp_path / "t.db#w")
+    with sqlite3.connect(tmp_path / "t.db") as base:
+        base.execute(str(caught.value).partition("(")[2].partition(")")[0].strip("`"))
+    table_of(tmp_path / "t.db#stored")
+
+
+def table_of(path):
+    """The rows of a table with the column `score`."""
+    options = LookupOptions(table=path.name, base=str(path.parent), on="key", fields=("score",))
+    return make_table(options, Storage.of(Environment.read()))

@@ -165,7 +165,7 @@ def test_a_changed_schedule_is_detected_and_named(shards):
 
     pipeline = wdspec.compile(spec(2))
     state = pipeline.state_dict()
-    with pytest.raises(wdspec.UsageError, match=r'schedule.batch 10.a: was "1/2", now "3/5"'):
+    with pytest.raises(wdspec.UsageError, match=r"schedule.batch 10.a: was 1/2, now 3/5"):
         wdspec.compile(spec(3)).load_state_dict(state)
     with pytest.raises(wdspec.UsageError, match="unit: added"):
         wdspec.compile(spec(2, unit="batch")).load_state_dict(state)

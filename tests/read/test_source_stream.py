@@ -1,5 +1,6 @@
 """One source as one slot reads it, compared with reading all of it in order and shuffling by hand."""
 
+import gc
 import itertools
 import json
 from types import SimpleNamespace
@@ -9,10 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wdspec.base.errors import ShardError
+from wdspec.fields.samples import SampleFields
+from wdspec.formats import blocks
 from wdspec.planning.order import Delays, ShardOrder
 from wdspec.planning.plan import SourcePlan
 from wdspec.read.budget import Budget
 from wdspec.read.lanes import Lanes
+from wdspec.read.lean import LeanStream
 from wdspec.read.source import SourceStream, StreamState
 from wdspec.spec.spec import Errors
 from wdspec.urls.urls import ShardUrl
@@ -41,6 +45,8 @@ class Shard:
 
 class Opener:
     """Opens shards of n samples; those in `broken` cannot be opened."""
+
+    fields = SampleFields()
 
     def __init__(self, sizes, broken):
         self.sizes, self.broken = sizes, broken
@@ -293,3 +299,105 @@ def test_a_shard_that_became_too_short_is_detected():
         ShardError, match=r"sample \d+ was read before .* ends with sample 19: the shards have changed"
     ):
         next(iter(stream_of(source_of([20], 40), 0, stream.state)))
+
+
+def lean(source, slot=0, state=StreamState()):  # noqa: B008
+    return LeanStream(source, slot, state)
+
+
+@given(source=sources.filter(fruitful), slot=st.integers(0, 3))
+@settings(deadline=None, max_examples=60)
+def test_a_lean_stream_delivers_shards_in_plan_order_sorted_by_release(source, slot):
+    slot %= source.plan.order.slots
+    assert list(itertools.islice(lean(source, slot), 60)) == list(
+        itertools.islice(expected(source, slot), 60)
+    )
+
+
+@given(
+    source=sources.filter(fruitful),
+    slot=st.integers(0, 3),
+    stop=st.integers(0, 120),
+    kinds=st.permutations((LeanStream, SourceStream)),
+)
+@settings(deadline=None, max_examples=60)
+def test_each_kind_of_stream_resumes_from_the_states_of_both(source, slot, stop, kinds):
+    slot %= source.plan.order.slots
+    for first, then in (kinds, (LeanStream, LeanStream)):
+        stream = first(source, slot, StreamState())
+        list(itertools.islice(stream, stop))
+        state = StreamState.from_numbers(stream.state.numbers())
+        rest = then(source, slot, state)
+        for _ in range(40):
+            if first is then:
+                assert bytes(stream.pack()) == bytes(rest.pack())
+            assert next(iter(stream)) == next(iter(rest))
+
+
+@given(
+    source=sources.filter(fruitful), slot=st.integers(0, 3), stops=st.lists(st.integers(0, 120), min_size=2)
+)
+@settings(deadline=None, max_examples=40)
+def test_a_state_of_a_lean_stream_counts_the_samples_that_were_yielded(source, slot, stops):
+    slot %= source.plan.order.slots
+    stream, drawn, skipped = lean(source, slot), 0, source.process(slot)((0, 0), 0) is None
+    for stop in stops if not skipped else ():
+        drawn += len(list(itertools.islice(stream, stop)))
+        given_ = stream.state.given(slot, source.plan.delays)
+        assert given_ >= drawn
+        if not any(source.process(slot)((0, index), 0) is None for index in range(12)):
+            assert given_ == drawn
+
+
+@pytest.mark.parametrize(("before", "now"), [((16, 1), (2, 2)), ((3, 2), (12, 1))])
+def test_changed_sizes_of_a_lean_stream_repeat_and_lose_nothing(before, now):
+    sizes = [5, 80, 30, 0, 70, 1, 40, 25, 90, 10, 45]
+    old, new = (source_of(sizes, size, interleave=lanes) for size, lanes in (before, now))
+    for stop in (0, 1, 70, 250, sum(sizes) - 1, sum(sizes)):
+        stream = lean(old)
+        seen = list(itertools.islice(stream, stop))
+        state = stream.state.for_plan_with_other_sizes(0, old.plan.delays, old.plan.interleave)
+        for further in (3, 20, 2 * sum(sizes)):
+            stream = lean(new, 0, StreamState.from_numbers(state.numbers()))
+            seen += itertools.islice(stream, further)
+            state = stream.state
+        for begin in (0, sum(sizes)):
+            assert len(set(seen[begin : begin + sum(sizes)])) == sum(sizes)
+
+
+def test_a_lean_sample_is_read_when_it_is_due(monkeypatch):
+    read = []
+    iterate = Shard.__iter__
+    monkeypatch.setattr(
+        Shard, "__iter__", lambda self: (read.append(sample) or sample for sample in iterate(self))
+    )
+    source = source_of([1000], 8)
+    released = source.plan.delays.releases(source.plan.delays.key(0), 0, 200).tolist()
+    order, stream = sorted(range(200), key=released.__getitem__), iter(lean(source))
+    for place in range(100):
+        assert next(stream) == (0, order[place])
+        assert len(read) == max(order[: place + 1]) + 1
+
+
+def test_samples_are_not_kept_alive_by_the_shards_that_they_are_from(monkeypatch):
+    held = [{"__key__": "a", "bin": b"x"}, {"__key__": "b", "bin": b"y"}]
+    monkeypatch.setattr(Shard, "__iter__", lambda self: iter(held))
+    source = source_of([2], 2)
+    source.process = lambda slot: lambda raw, ordinal: raw
+    read = list(itertools.islice(lean(source), 2))
+    assert sorted(read, key=lambda sample: sample["__key__"]) == [
+        {"__key__": "a", "bin": b"x"},
+        {"__key__": "b", "bin": b"y"},
+    ]
+    assert held == [{}, {}]
+
+
+@pytest.mark.parametrize(("count", "chunk"), [(1, 256), (128, 256), (256, 128), (1000, 32.5), (5000, 32)])
+def test_windows_share_their_bytes_and_grow_again(count, chunk):
+    gc.collect()  # streams of other tests
+    streams = [lean(source_of([3], 2)) for _ in range(count)]
+    assert blocks._windows.value.chunk == chunk * 1024
+    for stream in streams:
+        stream.close()
+        stream.close()
+    assert blocks._windows.value.chunk == 256 * 1024

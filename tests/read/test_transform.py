@@ -42,7 +42,7 @@ def test_without_transforms_fields_are_decoded_and_counted():
 def test_select_then_maps_of_the_source_then_tags_then_maps_of_the_spec_then_fields(tmp_path, monkeypatch):
     trace(tmp_path, monkeypatch)
     process, budget = built(
-        select="tracing:even",
+        selects=("tracing:even",),
         maps=(Call(call="tracing:first"), Call(call="tracing:last")),
         own_maps=1,
         tags={"lang": "en"},

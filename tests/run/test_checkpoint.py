@@ -197,7 +197,7 @@ def changed_sources(shards, change):
     [
         (lambda d: d.pop(1), "sources.b: removed"),
         (lambda d: d.append({**d[0], "name": "x"}), "sources.x: added"),
-        (lambda d: d[0].update(weight=3), 'sources.a.share: was "1/2", now "3/4"'),
+        (lambda d: d[0].update(weight=3), "sources.a.share: was 1/2, now 3/4"),
         (
             lambda d: d[0].update(shards=d[0]["shards"].replace("004", "003")),
             "sources.a.shards: was 5 shards, now 4",

@@ -193,7 +193,7 @@ def test_every_counter_is_sent_and_added_up_under_its_name(counter):
         setattr(budget, counter, Counter(cause=5) if is_by_cause else 5)
         tally.take(reader, {0: pickle.loads(pickle.dumps(budget.counts))})
     expected = {**asdict(SourceCounts()), counter: {"cause": 10} if is_by_cause else 10}
-    assert {name: getattr(tally._totals(1)[0], name) for name in expected} == expected
+    assert {name: getattr(tally.totals(1)[0], name) for name in expected} == expected
     shown = asdict(tally.stats(["a"]).sources["a"])
     assert {name: shown[name] for name in expected if name in shown} == {
         name: expected[name] for name in expected if name in shown

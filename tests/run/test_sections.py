@@ -195,6 +195,18 @@ def test_the_shares_of_a_loader_are_those_of_the_window_of_its_next_batch(folder
     assert len(seen) == 2
 
 
+def test_a_run_whose_sources_are_all_gone_begins_new_windows(folder):
+    spec = spec_of(folder, batch=COST)
+    renamed = {**spec, "dataset": [{**each, "name": f"new {each['name']}"} for each in spec["dataset"]]}
+    with wdspec.loader(spec, rank=0, world_size=1, num_workers=0) as loader:
+        list(itertools.islice(loader, 3))
+        state = loader.state_dict()
+    with wdspec.loader(renamed, rank=0, world_size=1, num_workers=0) as loader:
+        with pytest.warns(UserWarning, match="the source `a` is gone"):
+            loader.load_state_dict(state, allow_changed=True)
+        assert len(list(itertools.islice(loader, 5))) == 5
+
+
 def test_a_window_that_gave_all_its_batches_is_not_read_again_after_a_resume(folder):
     spec = spec_of(folder, batch={**COST, "max_cost": 1000}, elastic={"ranks": 1, "workers": 1})
     with wdspec.loader(spec, num_workers=0) as loader:

@@ -6,7 +6,7 @@ import random
 import stat
 
 import pytest
-from canaries import PLACES, Collected, located, tar
+from canaries import PLACES, Collected, located, tar, variables
 from servers.echo import FORMS, EchoServer
 
 ENDS = [
@@ -30,7 +30,11 @@ def tried(folder, caplog, place, end, canary, monkeypatch):
             monkeypatch.setenv("NETRC", str(own / "netrc"))
         if place == "proxy":
             monkeypatch.setenv("http_proxy", f"http://user:{canary}@{server.host}")
+        keys, environment = variables(place, canary)
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
         spec = {
+            **keys,
             "cache": {"dir": str(folder / "copies"), "size": "10MB"},
             "errors": {"retry": 0.2, "skip": end == "404/plain", "log": str(folder / "skips.jsonl")},
             "dataset": [{"name": "a", "shards": url, "decode": "raw", "shuffle": 0}],
@@ -41,7 +45,7 @@ def tried(folder, caplog, place, end, canary, monkeypatch):
         error = seen.run(spec)
         (own / "spec.json").write_text(json.dumps(spec))
         for words in (("resolve",), ("explain",), ("cache", "ls"), ("head", "-n", "1")):
-            seen.command(*words, "own/spec.json", "--format", "json")
+            seen.command(*words, "own/spec.json", "--format", "json", **environment)
         assert (error is None) == (end == "shard"), error
     return seen
 

@@ -1,6 +1,7 @@
 """Names in shards and specs cannot set the title of a terminal, or start a line that a CI runner obeys."""
 
 import io
+import json
 import tarfile
 
 import pytest
@@ -64,3 +65,19 @@ def test_names_are_escaped_in_output(folder, command, code):
     assert "\x1b" not in printed
     assert "\x07" not in printed
     assert not any(line.lstrip().startswith("::error file=x.py") for line in printed.splitlines())
+
+
+ODD = "x\u009b31m\u202etxt\u2028y"
+
+
+@pytest.mark.parametrize(
+    "command", ["validate --format sarif s.yaml", "validate --format json s.yaml", "croissant s.yaml"]
+)
+def test_documents_for_other_programs_have_no_invisible_characters(tmp_path, command):
+    (tmp_path / "s.yaml").write_text(
+        json.dumps({"name": ODD, "dataset": [{"name": ODD, "shards": f"{ODD}.tar", "extensions": "jpg;JPG"}]})
+    )
+    shown, _ = within(*command.split(), folder=tmp_path, code=0)
+    assert all(each.isprintable() or each == "\n" for each in shown)
+    found = json.loads(shown)
+    assert "croissant" not in command or ODD in found["description"], "the values are the same"

@@ -98,6 +98,8 @@ def test_values_of_command_options_and_variables_are_hidden(form, prose, secret,
 
 
 WHOLE = [
+    "make: {token_ids: {tokenize: text}, token_type_ids: {tokenize: text}}", "image_token: <img>, mask_token: MASK",
+    "tokenise: text", "{eos_token: </s>, pad_token: PADDING}",
     "https://host:80/a-{000..009}.tar?versionId=7&size=3",
     "s3://bucket/a-?.tar", "gs://bucket/a@b/c.tar", "ais://@cluster#name/bucket/a.tar", "az://box@account.dfs/a.tar",
     "http://h/v1/objects/b/a.tar?provider=aws&namespace=%40remote%23ns",

@@ -3,9 +3,12 @@
 import os
 import re
 import warnings
+from pathlib import Path
 
 import pytest
+from shardmaking import write_shard
 
+import wdspec
 from wdspec.base.errors import MissingShardError, ShardError, UrlError
 from wdspec.shards import listing as lists
 from wdspec.shards.listing import shards_of
@@ -292,3 +295,40 @@ def test_a_missing_remote_list_is_reported_with_the_server_message(nginx):
     with pytest.raises(MissingShardError, match="status 404") as caught:
         texts_of(f"@{nginx.url}/no-such-list.txt", "/")
     assert "rewrite:" in str(caught.value)
+
+
+SPECIAL = [
+    "a::b.tar",
+    "x{1..3}.tar",
+    "p[1].tar",
+    "what?.tar",
+    "all*.tar",
+    "back\\slash.tar",
+    "@list.tar",
+    "pipe:cat.tar",
+]
+
+
+@pytest.mark.parametrize("name", SPECIAL)
+@pytest.mark.parametrize("folder", ["", "sub"])
+def test_a_path_of_pathlib_is_one_file_whatever_its_name(tmp_path, monkeypatch, name, folder):
+    monkeypatch.chdir(tmp_path)
+    path = Path(folder, name)
+    write_shard(path, [("0", {"txt": b"right"})])
+    for i, text in enumerate(["a", "b.tar", "x1.tar", "p1.tar", "list.tar"]):
+        write_shard(path.parent / text, [(f"{i}", {"txt": b"wrong"})])
+    for shards in (path, [path], tmp_path / path):
+        [sample] = wdspec.WebDataset(shards)
+        assert sample["txt"] == b"right"
+        spec = {"wdspec": 1, "dataset": [{"shards": shards, "extensions": "txt"}], "epoch": "pass"}
+        assert [sample["txt"] for sample in wdspec.compile(spec)] == ["right"]
+
+
+def test_a_path_that_looks_like_a_pattern_and_does_not_exist_says_how_to_write_a_pattern(tmp_path):
+    shards = tmp_path / "a-{0..3}.tar"
+    with pytest.raises(
+        UrlError, match=r"names one file, and there is no such file; pass a text, `str\(path\)`"
+    ):
+        wdspec.WebDataset(shards)
+    with pytest.raises(wdspec.SpecError, match=r"E213 .*names one file.*str\(path\)"):
+        wdspec.compile({"wdspec": 1, "dataset": [{"shards": [shards], "extensions": "txt"}]})

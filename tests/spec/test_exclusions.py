@@ -40,6 +40,7 @@ def test_each_example_is_refused_for_this_reason_alone(each, spec):
 def test_every_pair_of_keys_that_exclude_each_other_is_in_the_table():
     rows = [f"{each.feature} {each.other}" for each in EXCLUSIONS]
     twice = {"size", "global_size", "samples", "batches", "probability", "weight", "upsample", "max_size"}
+    twice |= {"max_tokens", "max_cost", "tokens"}
     for row in (*rows_of(Spec), *rows_of(Source)):
         key, mark = row.keys[-1], row.mark
         if not isinstance(mark, Excludes) or mark.code == "W102":

@@ -48,7 +48,7 @@ def of_shards(*shards: str) -> list[str]:
         ("a-[ab]{1,2}.tar", []),
         ("data/a(1).tar", []),
         (r"a\[1\].tar", []),
-        ('pipe:grep "a|b\\.c"', []),
+        ('pipe:grep "a|b\\.c"', ["W314"]),
         # W312
         ("a-%d.tar", ["W312"]),
         ("a-{:05d}.tar", ["W312"]),
@@ -74,6 +74,8 @@ def of_shards(*shards: str) -> list[str]:
         (r"C:\data\a.tar", ["W314"]),
         (r"a-\{0..9\}.tar", []),
         (r"a-\*.tar", []),
+        (r"pipe:printf '\n' | cat a.tar", ["W314"]),
+        (r"pipe:printf '\\n' | cat a.tar", []),
         # W315
         ("a-{000..12}.tar", ["W315"]),
         ("a-{0..12}.tar", []),

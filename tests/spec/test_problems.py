@@ -43,6 +43,17 @@ BAD: list[tuple[str, list[tuple[str, int, int]]]] = [
     (A + "    lookup: {table: scores, fields: x}\n", [("E343", 3, 21)]),
     (A + "    lookup: {table: a.csv, fields: x, rename: {z: y}}\n", [("E344", 3, 39)]),
     (A + "    repeat: 2.5\n", [("E345", 3, 5)]),
+    (
+        "epoch: {pass: drop, reshuffle: true}\n" + A + "    where: cls > 3\n    missing: skip\n",
+        [("E380", 4, 5), ("W410", 5, 5)],
+    ),
+    (
+        "epoch: {pass: drop, reshuffle: true}\n" + A + "    order: sequential\n    shuffle: 0\n",
+        [("W411", 4, 5)],
+    ),
+    ("epoch: {samples: total}\n" + A, [("E381", 1, 18)]),
+    ("epoch: {tokens: 1e9}\nbatch: 8\n" + A, [("E362", 4, 5)]),
+    ("epoch: pass\n" + A + "    shuffle: 9\n", [("W412", 4, 5)]),
     (A + "    lookup: {table: a.csv, fields: x, on: json.id + 1}\n", [("E203", 3, 43)]),
     (A + "    lookup: scores.csv\n", [("E202", 3, 13)]),
     (A + "    lookup: {table: a.csv}\n", [("E206", 3, 13)]),
@@ -437,27 +448,75 @@ BAD: list[tuple[str, list[tuple[str, int, int]]]] = [
         + "    extensions: jpg cls\n    decode: {jpg: rgb8+resize=32x32+device=cuda}\n",
         [("E361", 6, 13)],
     ),
+    (
+        "batch: {cost: txt.length, max_cost: 9}\n"
+        "mix: {schedule: [{at: 0, shares: {a: 1}}, {at: {batches: 9}, shares: {a: 2}}]}\n" + A,
+        [("E331", 2, 48)],
+    ),
+    ("batch: {cost: txt.length, max_tokens: 9}\n" + A + "    extensions: txt\n", [("E386", 1, 39)]),
+    ("batch: {size: 8, group_by: json.text.length}\n" + A, [("W416", 1, 28)]),
+    ("batch: {size: 8, collate: {npy: {pad: {mask: cls}}}}\nfields: npy cls\n" + A, [("E356", 1, 46)]),
+    ("batch: {size: 8, collate: {a: {pad: {mask: m}}, b: {pad: {mask: m}}}}\n" + A, [("E356", 1, 65)]),
+    (
+        A
+        + "    extensions: flac json\n    decode: audio\n    make:\n"
+        + "      sound: {segment: flac, offset: json.offset}\n",
+        [("E391", 6, 14)],
+    ),
+    (
+        A + "    extensions: flac json\n    where: flac.seconds < 20\n"
+        "    make:\n      sound: {segment: flac, offset: json.offset}\n",
+        [("W419", 4, 12)],
+    ),
+    (
+        "batch: {cost: flac.seconds, max_cost: 20, collate: {sound: list}}\nfields: sound\n"
+        + A
+        + "    extensions: "
+        "flac json\n    make:\n      sound: {segment: flac, duration: json.duration}\n",
+        [("W419", 1, 15)],
+    ),
 ]
 ELSEWHERE = {
     "E002": "test_hostile_specs",
+    **dict.fromkeys(("E370", "E371", "E395", "W366", "W367", "W368", "W440", "W442"), "test_making"),
+    **dict.fromkeys(("W443", "W444"), "test_words"),
+    **dict.fromkeys(("E377", "E378", "E390"), "steps/test_step_jobs"),
+    **dict.fromkeys(("E404", "W450", "W451"), "test_source_lists"),
     "E003": "test_hostile_specs",
     "E009": "test_hostile_specs",
     "E016": "test_hostile_specs",
     "E104": "test_loading",
     "E403": "test_locks",
+    **dict.fromkeys(("E365", "E366", "E367"), "test_fetching"),
+    **dict.fromkeys(("E372", "E373", "E374", "E375", "E376", "W430", "W431"), "test_companions"),
     "E113": "test_loading",
     "E310": "test_loading",
     "W001": "test_hostile_specs",
+    "W441": "cli/test_data_checks",
     **{f"W50{number}": "cli/test_data_checks" for number in range(1, 9)},
     **{code: "checking/" for code in CODES if code.startswith("D")},
+    "W393": "jobs/test_what_is_left",
+    "W394": "shards/test_unknown_keys",
     "W398": "cli/test_explain_command",
     "W511": "cli/test_simulate_command",
     "W512": "cli/test_simulate_command",
     "W513": "cli/test_explain_command",
     "W514": "cli/test_data_checks",
     "W515": "cli/test_data_checks",
+    **{f"W52{number}": "advice/test_values" for number in range(5, 10)},
+    "W340": "advice/test_remedies",
+    **{f"W52{number}": "advice/test_remedies" for number in (0, 1, 2, 3, 4)},
     "W103": "test_hostile_specs",
     "W108": "jobs/test_stats_command",
+    "W110": "cli/test_validate_command",
+    "W111": "test_units",
+    "W417": "test_left_in",
+    "W418": "test_left_in",
+    "W395": "test_rewrites_of_several_shards",
+    "W396": "test_units",
+    "W397": "test_units",
+    "W399": "test_units",
+    **{f"W40{number}": "test_other_intents" for number in range(10)},
 }
 
 

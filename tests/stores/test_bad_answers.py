@@ -121,6 +121,10 @@ CUT_OR_WRONG = {
     "two lengths": HEAD + b"Content-Length: 5, 6\r\n\r\nxx",
     "chunk of negative length": HEAD + b"Transfer-Encoding: chunked\r\n\r\n-5\r\nxx\r\n0\r\n\r\n",
     "chunk of length -1": HEAD + b"Transfer-Encoding: chunked\r\n\r\n-1\r\nxx\r\n0\r\n\r\n",
+    "chunk of a length of 5,000 digits": HEAD
+    + b"Transfer-Encoding: chunked\r\n\r\n"
+    + b"9" * 5000
+    + b"\r\nxx\r\n0\r\n\r\n",
     "chunk of no length": HEAD + b"Transfer-Encoding: chunked\r\n\r\nxyz\r\nxx\r\n0\r\n\r\n",
     "chunks cut": HEAD + b"Transfer-Encoding: chunked\r\n\r\n5\r\nxx",
     "chunks without an end": HEAD + b"Transfer-Encoding: chunked\r\n\r\n",
@@ -261,3 +265,42 @@ def test_a_url_that_is_the_start_of_another_is_named_as_the_reason(serve, tmp_pa
         with contextlib.closing(storage.open(storage.resolve(ShardUrl(each, "/d")))) as stream:
             assert stream.read() == TAR
     assert "the URL of one shard is the start of another's" in caplog.text
+
+
+WEAK = HEAD + b'ETag: W/"1"\r\nContent-Length: %d\r\n' % len(TAR)
+OTHER = TAR.replace(b"\0" * 100, b"x" * 100)
+
+
+def cut_then(serve, first, then, data):
+    """A server whose first answer is cut in the middle; later ones are complete, with other headers and data."""
+    return serve(first + b"\r\n" + TAR[: len(TAR) // 2], WEAK + then + b"\r\n" + data)
+
+
+def test_a_weak_etag_that_stays_does_not_hide_a_change(serve, read):
+    server = cut_then(serve, WEAK, b"", OTHER)
+    with pytest.raises(ShardError, match="other bytes than before"):
+        read(server.url)
+
+
+def test_the_time_of_the_last_change_counts_next_to_a_weak_etag(serve, read):
+    first, later = (b"Last-Modified: Thu, 01 Jan 2026 00:00:0%d GMT\r\n" % second for second in (1, 2))
+    server = cut_then(serve, WEAK + first, later, OTHER)
+    with pytest.raises(ShardError, match=r"the object changed while it was read: .* 00:00:01 GMT before"):
+        read(server.url)
+
+
+def test_an_object_with_a_weak_etag_that_did_not_change_is_read_again_from_the_start(serve, read):
+    assert read(cut_then(serve, WEAK, b"", TAR).url) == TAR
+
+
+def test_a_damaged_size_of_a_chunk_delivers_no_bytes_after_it(serve):
+    good = TAR[: len(TAR) // 2]
+    chunks = b"%x\r\n" % len(good) + good + b"\r\n" + b"9" * 5000 + b"\r\n" + TAR[len(good) :]
+    server = serve(HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + chunks)
+    found = []
+    with (
+        pytest.raises(ShardError, match="the size of a chunk is damaged"),
+        Storage(retry_policy=QUICK).open_location(server.url) as stream,
+    ):
+        found.extend(iter(lambda: stream.read(10_000), b""))
+    assert good.startswith(b"".join(found))

@@ -5,20 +5,23 @@ from __future__ import annotations
 import contextlib
 import datetime
 import gzip
-import os
+import random
 import socket
 import ssl
 import threading
 
 import pytest
 from servers.echo import EchoServer
+from servers.fault_proxy import Said, Script
+from shardmaking import write_shard
 
 from wdspec.base.errors import MissingShardError, ShardError
+from wdspec.formats.compression import BY_NAME
 from wdspec.storage.storage import Storage
 from wdspec.stores.retry import RetryPolicy
 from wdspec.stores.settings import HttpSettings
 
-DATA = os.urandom(3_000_000)
+DATA = random.Random(1).randbytes(3_000_000)
 PACKED = gzip.compress(DATA)
 QUICK = RetryPolicy(budget=1, delay=0.001, longest_delay=0.01, brief=0.05)
 
@@ -97,6 +100,49 @@ def test_a_wrong_encoding_label_does_not_disable_ranges(server):
         assert stream.seekable()
     with opened(f"{server.url}/packed/sent.bin") as stream:
         assert not stream.seekable()
+
+
+def test_plain_bytes_that_are_labelled_as_compressed_are_read_as_they_are(server):
+    write_shard(server.root / "large.tar", [("a", {"bin": DATA})])
+    data = (server.root / "large.tar").read_bytes()
+    assert read(f"{server.url}/labelled/large.tar") == data
+    before = len(server.requests())
+    with opened(f"{server.url}/labelled/large.tar") as stream:
+        assert stream.seekable()
+        for offset in (2_900_000, 100):
+            stream.seek(offset)
+            assert stream.read(20) == data[offset : offset + 20]
+    assert len(server.requests()) <= before + 3
+
+
+def test_bytes_that_are_neither_compressed_nor_a_shard_are_an_error_at_once(server):
+    before = len(server.requests())
+    with pytest.raises(
+        ShardError, match=r"compresses with `gzip`, .* but the bytes start with b.*switch off"
+    ):
+        read(f"{server.url}/labelled/data.bin")
+    assert len(server.requests()) == before + 1
+
+
+def test_a_stream_that_starts_in_the_middle_asks_for_the_start_to_see_whether_a_label_is_wrong(server):
+    write_shard(server.root / "small.tar", [("a", {"bin": DATA[:5000]})])
+    for name in ("small.tar", "shard.tar.gz"):
+        expected = (server.root / name).read_bytes()
+        with opened(f"{server.url}/labelled/{name}") as stream:
+            stream.seek(1000)
+            assert stream.read(50) == expected[1000:1050]
+
+
+@pytest.mark.parametrize("label", ["deflate", "aws-chunked", "zstd"])
+def test_other_wrong_labels_are_ignored_if_the_bytes_show_it(proxy, server, label):
+    for name in ("plain.tar", "packed.tar.zst"):
+        write_shard(server.root / "plain.tar", [("a", {"txt": b"x" * 5000})])
+        data = (server.root / "plain.tar").read_bytes()
+        data = BY_NAME["zst"].compress(data) if name.endswith("zst") else data
+        (server.root / name).write_bytes(data)
+        url = f"{proxy.url}/run-{label}/{name}"
+        proxy.scripts[f"/run-{label}/{name}"] = Script([], then=Said((("content-encoding", label),)))
+        assert read(url) == data
 
 
 def test_redirects_are_followed_to_a_limit(server):

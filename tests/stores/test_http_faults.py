@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-import os
+import random
 import re
 from itertools import count
 
@@ -14,7 +14,7 @@ from wdspec.base.errors import ShardError
 from wdspec.storage.storage import Storage
 from wdspec.stores.retry import RetryPolicy
 
-DATA = os.urandom(2_500_000)
+DATA = random.Random(1).randbytes(2_500_000)
 QUICK = RetryPolicy(budget=3, delay=0.001, longest_delay=0.01, read_timeout=0.3)
 _runs = count()
 

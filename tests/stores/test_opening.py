@@ -69,6 +69,7 @@ def test_an_unreadable_file_is_a_shard_error(tmp_path, monkeypatch):
     def refuse(*arguments, **options):
         raise PermissionError(13, "Permission denied")  # root may read everything, so chmod would not do
 
+    (tmp_path / "a.tar").touch()
     monkeypatch.setattr(builtins, "open", refuse)
     with pytest.raises(ShardError, match="no permission to read it"):
         Storage().open_location(str(tmp_path / "a.tar"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import io
 import os
+import random
 import threading
 import time
 import weakref
@@ -26,7 +27,7 @@ from wdspec.stores.retry import RetryPolicy, TransientError
 from wdspec.stores.table import UserStore
 from wdspec.urls.urls import ShardUrl
 
-DATA = os.urandom(3_000_000)
+DATA = random.Random(1).randbytes(3_000_000)
 
 
 class Slow(io.BytesIO):
@@ -351,7 +352,10 @@ def test_a_forked_child_has_its_own_mover():
 
 def test_a_tar_is_read_through_it_with_members_skipped(tmp_path):
     path = tmp_path / "a.tar"
-    write_shard(path, [(f"{n:03}", {e: os.urandom(n * 9973 % 400_000) for e in "ab"}) for n in range(30)])
+    write_shard(
+        path,
+        [(f"{n:03}", {e: random.Random(1).randbytes(n * 9973 % 400_000) for e in "ab"}) for n in range(30)],
+    )
     wanted = {"b": "b"}.get
     with open(path, "rb", buffering=0) as file:
         plain = list(TarSamples(file, field_of=wanted))

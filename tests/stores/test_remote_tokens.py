@@ -2,6 +2,7 @@
 
 import re
 import struct
+import time
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from servers.stores import put, use
 import wdspec
 from wdspec.testing import assert_resumable
 
-LENGTH, SAMPLES = 2048, 1500
+LENGTH, SAMPLES = 8192, 1500  # a file is larger than what the buffers of a connection hold
 SIZE = 2 * LENGTH * SAMPLES
 IDS = np.random.default_rng(0).integers(0, 50_000, LENGTH * SAMPLES, "u2")
 
@@ -22,9 +23,13 @@ def spec_of(shards):
     return {"dataset": [source], "epoch": SAMPLES}
 
 
-def sent(nginx, since):
-    """The bytes that the server has sent of the first file, for each request."""
-    lines = (line for line in nginx.requests()[since:] if "ids-0" in line)
+def sent(nginx, since, count=1):
+    """The bytes that the server has sent of the first file, for each of `count` requests.
+
+    nginx logs a request when it ends, and one that is cut off when nginx notices.
+    """
+    while len(lines := [line for line in nginx.requests()[since:] if "ids-0" in line]) < count:
+        time.sleep(0.01)
     return [int(re.search(r'" 20[06] (\d+) ', line)[1]) for line in lines]
 
 
@@ -45,17 +50,18 @@ def test_a_file_is_requested_once_and_read_as_numpy_reads_it(nginx, shards):
 @pytest.mark.parametrize("place", [0.5, 0.9])
 def test_a_resumed_run_requests_the_rest_of_the_file(nginx, shards, place):
     """The request that opens the file is cut off after what the connection holds."""
-    dataset = wdspec.compile(spec_of(shards))
+    start, dataset = len(nginx.requests()), wdspec.compile(spec_of(shards))
     samples = iter(dataset)
     for _ in range(int(SAMPLES * place)):
         next(samples)
     state = dataset.state_dict()
     dataset.close()
+    assert sent(nginx, start)
     before, dataset = len(nginx.requests()), wdspec.compile(spec_of(shards))
     dataset.load_state_dict(state)
     rest = np.concatenate([sample["tokens"] for sample in dataset])
     assert np.array_equal(rest, IDS[int(SAMPLES * place) * LENGTH :])
-    opened, requested = sent(nginx, before)
+    opened, requested = sent(nginx, before, 2)
     assert opened < SIZE
     assert requested == SIZE - int(SAMPLES * place) * 2 * LENGTH
 

@@ -2,6 +2,7 @@
 
 import gc
 import os
+import random
 import shlex
 import signal
 import subprocess
@@ -43,7 +44,10 @@ def shards(tmp_path_factory):
         write_shard(
             folder / f"a-{shard:03d}.tar",
             [
-                (f"{shard}-{i:03d}", {"txt": f"text {shard} {i}".encode(), "bin": os.urandom(size)})
+                (
+                    f"{shard}-{i:03d}",
+                    {"txt": f"text {shard} {i}".encode(), "bin": random.Random(1).randbytes(size)},
+                )
                 for i in range(40)
             ],
         )
@@ -394,7 +398,7 @@ class CachingFile(AbstractBufferedFile):
 
 @pytest.mark.parametrize("cache", ["readahead", "bytes", "blockcache", "background", "mmap", "first", "all"])
 def test_any_offset_can_be_read_through_every_fsspec_cache(tmp_path, monkeypatch, cache):
-    data = os.urandom(700_000)
+    data = random.Random(1).randbytes(700_000)
     (tmp_path / "a.bin").write_bytes(data)
     fsspec.register_implementation("cachingfiles", CachingFiles, clobber=True)
     filesystem.known_schemes.cache_clear()

@@ -237,8 +237,8 @@ def test_an_uninterruptible_worker_still_reports_the_error(tmp_path):
     keeper = os.open(fifo, os.O_RDWR)  # so that opening does not wait, and reading does
     try:
         with (
-            wdspec.loader(spec_of(str(fifo)), num_workers=1) as loader,
-            pytest.raises(ShardError, match=STALLED + f"{fifo}"),
+            wdspec.loader(spec_of(f"pipe:cat {fifo}"), num_workers=1) as loader,
+            pytest.raises(ShardError, match=STALLED + f"pipe:cat {fifo}"),
         ):
             next(iter(loader))
     finally:

@@ -30,6 +30,11 @@ PLACES = {
     "made": 'pipe:curl -sSv --fail-with-body -H "$(echo X-Key: {0})" http://{1}/',
     "variable": "pipe:KEY={0} sh -c 'env >&2; curl -sS --fail-with-body http://{1}/'",
     "rewrite": "gs://bucket/",
+    "vars": "http://{1}/?code=${{code}}",
+    "vars of a login": "http://user:${{code}}@{1}/",
+    "vars of a command": "pipe:curl -sSv --fail-with-body -H 'X-Key: ${{code}}' http://{1}/",
+    "environment": "http://{1}/?code=${{code}}",
+    "environment variable": "http://{1}/?code=${{code}}",
 }
 
 
@@ -49,6 +54,15 @@ def located(place, canary, host, end):
     head, mark, query = url.partition("/#" if place == "fragment" else "/?")
     path = {"to": "to/localhost:1", "html": "200/plain"}.get(end, end)
     return f"{head.rstrip('/')}/{path}/a.tar{mark[1:]}{query}"
+
+
+def variables(place, canary):
+    """The keys of a spec for the variables of a place, and the environment variables."""
+    if place.startswith("vars"):
+        return {"vars": {"code": canary}}, {}
+    if place == "environment":
+        return {"environments": {"lab": {"vars": {"code": canary}}}}, {"WDSPEC_ENV": "lab"}
+    return {}, {"WDS_code": canary} if place == "environment variable" else {}
 
 
 class Collected:

@@ -186,6 +186,8 @@ def damaged(shard):
     add("broken JSON", broken, ("D202", c.js, at(broken, c.js)))
     empty = packed(samples(c.shard, json=b""))
     add("an empty field", empty, ("D202", c.js, at(empty, c.js)), ("D312", c.js, at(empty, c.js)))
+    twice = packed(samples(c.shard, json=b'{"a": [{"b": 1, "b": 2}]}'))
+    add("a name twice in JSON", twice, ("D320", c.js, at(twice, c.js)))
     below = packed(samples(c.shard, cls=b"-1"))
     add("a negative class", below, ("D209", c.cls, at(below, c.cls)))
     nan = packed(samples(c.shard, npy=array([1, float("nan"), 2, 3])))

@@ -83,12 +83,16 @@ ANYWHERE: dict[str, tuple[Any, Any]] = {
     },
     "cache.dir": ({"cache": "x"}, {"cache": "y"}),
     "cache.size": ({"cache": {"dir": "x"}}, {"cache": {"dir": "x", "size": 9}}),
+    "cache.verify": ({"cache": "x"}, {"cache": {"dir": "x", "verify": "once"}}),
     "errors.skip": ({}, {"errors": "skip"}),
     "errors.max_count": ({"errors": "skip"}, {"errors": {"max_count": 3}}),
     "errors.max_rate": ({"errors": "skip"}, {"errors": {"max_rate": 0.1}}),
     "errors.log": ({}, {"errors": {"log": "x"}}),
     "errors.retry": ({}, {"errors": {"retry": 3}}),
     "errors.timeout": ({}, {"errors": {"timeout": 3}}),
+    "errors.slow_rate": ({}, {"errors": {"slow_rate": "2MB"}}),
+    "errors.slow_after": ({}, {"errors": {"slow_after": "1m"}}),
+    "errors.min_rate": ({}, {"errors": {"min_rate": "50kB"}}),
     "map.call": ({"map": "m:f"}, {"map": "m:g"}),
     "map.method": ({"map": "m:f"}, {"map": {"call": "m:f", "method": "g"}}),
     "map.with": (
@@ -102,10 +106,12 @@ SCHEDULE = [{"at": 0, "shares": {"a": 1, "b": 1}}]
 JOIN = {"shards": "b-{0..3}.tar", "fields": "txt", "rename": {"c": "txt"}}
 TABLE = {"table": "t.jsonl", "fields": "f"}
 EXAMPLES: dict[str, tuple[Any, Any]] = {
+    "source companions": ({}, {"companions": {"beside": {"shards": "b-{0..3}.tar", "chance": 0.5}}}),
     **{
         f"source join.{key}": ({"join": [JOIN]}, {"join": [JOIN | {key: value}]})
         for key, value in {
             "shards": "b-{2..5}.tar",
+            "on": "json.name",
             "missing": "skip",
             "fields": "cls txt",
             "rename": {"d": "txt"},
@@ -166,6 +172,10 @@ EXAMPLES: dict[str, tuple[Any, Any]] = {
     "top batch.cost": (
         {"batch": {"cost": "txt.length", "max_cost": 9}},
         {"batch": {"cost": "txt.length + 1", "max_cost": 9}},
+    ),
+    "top batch.max_tokens": (
+        {"batch": {"cost": "2", "max_tokens": 9}},
+        {"batch": {"cost": "2", "max_tokens": 8}},
     ),
     "top batch.max_cost": (
         {"batch": {"cost": "txt.length", "max_cost": 9}},
@@ -251,7 +261,9 @@ EXAMPLES: dict[str, tuple[Any, Any]] = {
     "top stage.args": ({"stage": "m:f"}, {"stage": {"call": "m:f", "args": {"a": 1}}}),
     "top stage.every": ({"stage": "m:f"}, {"stage": {"call": "m:f", "every": 64}}),
     "top epoch.samples": ({"epoch": 80}, {"epoch": 160}),
+    "top epoch.tokens": ({"epoch": {"tokens": 80}}, {"epoch": {"tokens": 160}}),
     "top epoch.batches": ({}, {"epoch": {"batches": 10}}),
+    "top epoch.reshuffle": ({"epoch": {"pass": "pad"}}, {"epoch": {"pass": "pad", "reshuffle": True}}),
     "top epoch.pass": ({"epoch": {"pass": "pad"}}, {"epoch": {"pass": "drop"}}),
     "top elastic.ranks": ({}, {"elastic": {"ranks": 4, "workers": 1}}),
     "top elastic.workers": ({}, {"elastic": {"ranks": 2, "workers": 2}}),
@@ -260,6 +272,7 @@ EXAMPLES: dict[str, tuple[Any, Any]] = {
     "top loader.prefetch": ({}, {"loader": {"prefetch": 2}}),
     "top loader.pin_memory": ({}, {"loader": {"pin_memory": True}}),
     "top loader.persistent": ({}, {"loader": {"persistent": True}}),
+    "top loader.fetch_memory": ({}, {"loader": {"fetch_memory": "1MB"}}),
     "top loader.timeout": ({}, {"loader": {"timeout": 3}}),
     "top output.dir": ({}, {"output": "out/"}),
     "top output.from": ({"output": {"from": "a", "to": "b"}}, {"output": {"from": "c", "to": "b"}}),
@@ -275,6 +288,14 @@ EXAMPLES: dict[str, tuple[Any, Any]] = {
     "source missing": ({}, {"missing": "skip"}),
     "source rename": ({}, {"rename": {"text": "txt"}}),
     "source decode": ({}, {"decode": "raw"}),
+    "source fetch": (
+        {"fetch": {"image": {"url": "json.a", "root": "s3://b/"}}},
+        {"fetch": {"image": {"url": "json.b", "root": "s3://b/"}}},
+    ),
+    "source make": (
+        {"make": {"size": {"label": "txt", "names": ["x", "xx", "xxx"]}}},
+        {"make": {"size": {"label": "txt", "names": ["xxx", "xx", "x"]}}},
+    ),
     "source scale": ({}, {"scale": 0.5}),
     "source scaleprob": ({"scale": 0.5}, {"scale": 0.5, "scaleprob": 0.1}),
     "source max_passes": ({"samples": 9, "max_passes": 4}, {"samples": 9, "max_passes": 5}),
@@ -473,7 +494,7 @@ def digests_of(document: Json, name: str) -> tuple[Spec, dict[str, str]]:
     own = files.get(source.name, {})
     found = {
         "order": order,
-        "samples": describe_samples(spec),
+        "samples": describe_samples(spec, files),
         "content": digest_content(spec, source, own),
         "shards": digest_shards(spec, source) or "nothing",
         "decoding": digest_decoding(spec, source, own),

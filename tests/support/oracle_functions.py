@@ -22,6 +22,22 @@ def add_size(sample: Sample) -> Sample:
     return {**sample, "size": len(sample["txt"])}
 
 
+def tell_companions(sample: Sample) -> Sample:
+    """For `map` of a whole sample: adds the keys and random numbers of its companions to its text or tokens."""
+    told = []
+    for name in ("beside", "others"):
+        found = sample.get(name)
+        for each in found if isinstance(found, list) else [found]:
+            told.append("-" if each is None else f"{each['__key__']} {each.get('noise', '')}")
+    text = "|".join(told)
+    if "tokens" in sample:
+        tokens = sample["tokens"].copy()
+        tokens[:1] = sum(text.encode()) % 97
+        return {**sample, "tokens": tokens}
+    name = "txt" if "txt" in sample else "text"
+    return {**sample, name: f"{sample[name]}|{text}"}
+
+
 def jitter(sample: Sample) -> Sample:
     """For `map` of a whole sample: a random field, the same for the same sample and pass."""
     return {**sample, "noise": wdspec.sample_rng(sample).random()}

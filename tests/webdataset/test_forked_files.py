@@ -1,6 +1,6 @@
 """A file that `gopen` opened belongs to its process: a forked child must neither move its position nor close it."""
 
-import os
+import random
 
 import pytest
 from forked import in_child
@@ -8,7 +8,7 @@ from servers.echo import EchoServer
 
 import wdspec
 
-DATA = os.urandom(3_000_000)
+DATA = random.Random(1).randbytes(3_000_000)
 
 
 def refused(file):

@@ -99,3 +99,21 @@ def test_every_method_of_webdataset_exists_or_names_a_replacement():
                 getattr(pipeline, name)
     with pytest.raises(AttributeError, match=r"'DataPipeline' has no attribute 'bathced'$"):
         _ = pipeline.bathced
+
+
+@pytest.mark.parametrize(
+    ("use", "error", "hint"),
+    [
+        (lambda: wds.IndexedTarSamples, AttributeError, "wdspec ls"),
+        (lambda: wds.wids, AttributeError, "wdspec convert"),
+        (lambda: wds.ChoppedDataset, AttributeError, "with_epoch"),
+        (lambda: wds.DataPipeline([1]).ddp_equalize, AttributeError, "with_epoch"),
+        (lambda: wds.DataPipeline([1]).then, AttributeError, "compose"),
+        (lambda: wds.DataPipeline([1]).set_length, AttributeError, "with_length"),
+        (lambda: wds.WebDataset("a.tar", splitter=list), TypeError, "nodesplitter= or workersplitter="),
+        (lambda: wds.WebDataset("a.tar", rng=1), TypeError, "seed="),
+    ],
+)
+def test_names_of_older_webdatasets_have_a_hint(use, error, hint):
+    with pytest.raises(error, match=hint):
+        use()

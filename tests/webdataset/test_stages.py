@@ -348,3 +348,74 @@ class TestRemedies:
         assert [
             *map(list, next(iter(samples.to_tuple("x", "y", missing_is_error=False).batched(2))))
         ] == batch
+
+
+SAMPLES = [{"__key__": f"{i}", "__url__": "u.tar", "jpg": b"j", "cls": b"1"} for i in range(4)]
+PAIRS = [(1, 2), (3, 4)]
+WRONG_ITEMS = {
+    "a sample for map_tuple": (lambda p: p.map_tuple(str), SAMPLES, 'add `.to_tuple("jpg", "cls")`'),
+    "samples in lists for map_tuple": (lambda p: p.listed(2).map_tuple(str), SAMPLES, "before `listed`"),
+    "numbers for map_tuple": (lambda p: p.map_tuple(str), [1, 2], "an item of type int; use `map`"),
+    "a text for map_tuple": (lambda p: p.map_tuple(str), ["ab"], "an item of type str; use `map`"),
+    "samples in lists for unbatched": (lambda p: p.listed(4).unbatched(), SAMPLES, "use `.unlisted()`"),
+    "a sample for unbatched": (lambda p: p.unbatched(), SAMPLES, "`.batched(n)`"),
+    "a text for unbatched": (lambda p: p.unbatched(), ["ab"], "`.batched(n)`"),
+    "a sample for unlisted": (lambda p: p.unlisted(), SAMPLES, "`.listed(n)`"),
+    "a batch for unlisted": (lambda p: p.batched(2).unlisted(), SAMPLES, "use `.unbatched()`"),
+    "a text for unlisted": (lambda p: p.unlisted(), ["ab"], "`.listed(n)`"),
+    "a tuple for decode": (lambda p: p.decode(), PAIRS, "put `decode` before `to_tuple`"),
+    "a batch for decode": (lambda p: p.batched(2).decode(), SAMPLES, "put `decode` before `batched`"),
+    "a list for decode": (lambda p: p.listed(2).decode(), SAMPLES, "put `decode` before `listed`"),
+    "a tuple for map_dict": (lambda p: p.map_dict(jpg=len), PAIRS, "put `map_dict` before `to_tuple`"),
+    "a tuple for rename": (lambda p: p.rename(image="jpg"), PAIRS, "put `rename` before `to_tuple`"),
+    "a tuple for rename_keys": (lambda p: p.rename_keys(image="jpg"), PAIRS, "put `rename_keys` before"),
+    "a tuple for to_tuple": (lambda p: p.to_tuple("jpg"), PAIRS, "put `to_tuple` before `to_tuple`"),
+    "a tuple for extract_keys": (lambda p: p.extract_keys("jpg"), PAIRS, "put `extract_keys` before"),
+    "a tuple for xdecode": (lambda p: p.xdecode(jpg=str), PAIRS, "put `xdecode` before `to_tuple`"),
+    "a batch for xdecode": (lambda p: p.batched(2).xdecode(jpg=str), SAMPLES, "before `batched`"),
+    "a tuple for associate": (lambda p: p.associate({}), PAIRS, "put `associate` before `to_tuple`"),
+    "a tuple for log_keys": (lambda p: p.log_keys("/dev/null"), PAIRS, "put `log_keys` before `to_tuple`"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_ITEMS)
+def test_a_stage_names_the_call_that_is_missing_before_it(case):
+    add, items, remedy = WRONG_ITEMS[case]
+    with pytest.raises(UsageError, match=re.escape(remedy)) as error:
+        list(add(wds.DataPipeline(items)))
+    assert "j'" not in str(error.value), "values are not shown"
+
+
+def test_no_handler_hides_that_a_stage_gets_the_wrong_kind_of_item():
+    with pytest.raises(UsageError, match="put `decode` before `to_tuple`"):
+        list(wds.DataPipeline(PAIRS).decode(handler=wds.ignore_and_continue))
+
+
+def test_stages_of_names_take_batches_of_samples_too():
+    batch = {"__key__": ["a", "b"], "jpg": [1, 2], "cls": [3, 4]}
+    assert list(wds.DataPipeline([batch]).to_tuple("jpg", "cls")) == [([1, 2], [3, 4])]
+    assert next(iter(wds.DataPipeline([batch]).rename(image="jpg")))["image"] == [1, 2]
+    assert next(iter(wds.DataPipeline([batch]).map_dict(cls=sum)))["cls"] == 7
+    assert [sample["cls"] for sample in wds.DataPipeline([batch]).unbatched()] == [3, 4]
+
+
+@pytest.mark.parametrize("source", ["resampled", "repeated"])
+def test_reading_without_an_end_and_without_an_item_is_an_error(tmp_path, source):
+    write_shard(tmp_path / "a.tar", [("0", {"cls": b"1"})])
+    if source == "resampled":
+        samples = wds.WebDataset(str(tmp_path / "a.tar"), resampled=True)
+    else:
+        samples = wds.DataPipeline(wds.DataPipeline([{"__key__": "0"}]).repeat())
+    assert next(iter(samples.batched(1))), "with items, it has no end"
+    with pytest.raises(ShardError, match="without a single item"):
+        list(samples.select(lambda sample: False).batched(4))
+
+
+def test_shards_that_cannot_be_read_and_are_drawn_again_and_again_are_an_error(tmp_path):
+    write_shard(tmp_path / "a.tar", [("0", {"cls": b"1"})])
+    (tmp_path / "b.tar").write_bytes(b"damage" * 1000)
+    handler = wds.ignore_and_continue
+    one_works = wds.WebDataset(str(tmp_path / "{a,b}.tar"), resampled=True, handler=handler)
+    assert len(list(islice(one_works, 100))) == 100, "one shard that works is enough"
+    with pytest.raises(ShardError, match="without a single item"):
+        list(wds.WebDataset(str(tmp_path / "b.tar"), resampled=True, handler=handler))

@@ -2,12 +2,14 @@
 
 import io
 import os
+import re
 import subprocess
 import sys
 
 import pytest
 
 import wdspec
+from wdspec import UsageError
 from wdspec.formats.tar.reader import TarSamples
 
 
@@ -218,3 +220,37 @@ def test_a_shard_that_no_writer_can_write_leaves_no_file(tmp_path):
         with pytest.raises(wdspec.WdspecError):
             open_writer(LocalOutput(str(tmp_path / "a.tar")), name="a.tar", **options)
         assert not os.listdir(tmp_path)
+
+
+def write_all(folder, count, **options):
+    with wdspec.ShardWriter(f"{folder}/a-%06d.tar", maxcount=1, verbose=0, **options) as writer:
+        for n in range(count):
+            writer.write({"__key__": f"{n}", "cls": n})
+
+
+@pytest.mark.parametrize("before", [3, 4, 5, 6, 7, 8, 9, 10, 17])
+def test_shards_of_a_longer_earlier_run_do_not_stay_among_the_new_ones(tmp_path, before):
+    write_all(tmp_path, before)
+    left = before - 2
+    what = re.escape(f"left {left} shard{'s' * (left > 1)} after it, up to {tmp_path}/a-{before - 1:06d}.tar")
+    with pytest.raises(
+        UsageError, match=rf"wrote {tmp_path}/a-000001.tar as its last .*{what}; .*overwrite=True"
+    ):
+        write_all(tmp_path, 2)
+    assert len(list(tmp_path.iterdir())) == before, "nothing is deleted without a word"
+    write_all(tmp_path, 2, overwrite=True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a-000000.tar", "a-000001.tar"]
+
+
+def test_overwrite_false_refuses_the_first_name_that_is_taken(tmp_path):
+    write_all(tmp_path, 3)
+    with pytest.raises(UsageError, match=r"a-000000\.tar"):
+        write_all(tmp_path, 2, overwrite=False)
+
+
+def test_shards_that_others_write_meanwhile_are_not_of_an_earlier_run(tmp_path):
+    with wdspec.ShardWriter(f"{tmp_path}/a-%06d.tar", maxcount=1, verbose=0, overwrite=True) as writer:
+        writer.write({"__key__": "0", "cls": 0})
+        with wdspec.ShardWriter(f"{tmp_path}/a-%06d.tar", maxcount=1, verbose=0, start_shard=1) as other:
+            other.write({"__key__": "1", "cls": 1})
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a-000000.tar", "a-000001.tar"]

@@ -36,18 +36,22 @@ def collate(samples, spec, place):
         if call is not None:
             given = samples if entries is None else [as_tuple(each, entries) for each in samples]
             return build_function(call, spec.folder)(list(given))
+        added = {name: how.padding for name, how in fields.items() if how.padding is not None}
+        named = {each for pad in added.values() for each in (pad.mask, pad.lengths)} - {None}
         if entries is not None:
-            columns = list(zip(*[as_tuple(each, entries) for each in samples], strict=True))
-            names = [entry.split(";")[0] for entry in entries]
-            pairs = zip(names, columns, strict=True)
-            return tuple(_column(name, list(values), batch, fields, spec.folder) for name, values in pairs)
-        names = list(samples[0])
-        if any(set(each) != set(names) for each in samples):
-            raise RunError(f"samples of a batch have other fields than {names}")
-        return {
-            name: _column(name, [each[name] for each in samples], batch, fields, spec.folder)
-            for name in names
-        }
+            own = [entry for entry in entries if entry not in named]
+            columns = zip(*[as_tuple(each, own) for each in samples], strict=True)
+            values = dict(zip([entry.split(";")[0] for entry in own], columns, strict=True))
+        else:
+            if any(set(each) != set(samples[0]) for each in samples):
+                raise RunError(f"samples of a batch have other fields than {list(samples[0])}")
+            values = {name: [each[name] for each in samples] for name in samples[0]}
+        made = {name: _column(name, list(of), batch, fields, spec.folder) for name, of in values.items()}
+        for name, pad in added.items() if named else ():
+            made[name], mask, lengths = made[name]
+            made |= {pad.mask: mask.astype(np.int64), pad.lengths: lengths}
+        made.pop(None, None)
+        return made if entries is None else tuple(made[entry.split(";")[0]] for entry in entries)
 
 
 def _column(name, values, batch, fields, folder):

@@ -189,6 +189,8 @@ CHANGES: dict[str, Change] = {
 EXACT = ("weight", "weight of the last source", "shuffle", "more shuffle", "interleave", "select")
 FREE = ("epoch", "skip", "errors", "storage", "loader")
 """Changes of keys that do not affect the order: they need no `allow_changed`."""
+KEEPING = (*EXACT, "order", "seed", "skip", "errors", "storage", "loader")
+"""Changes that keep the length of a pass. After others, one that reshuffles begins its epoch at another step."""
 _REPLANNED = frozenset({"weight", "weight of the last source", "shuffle", "more shuffle", "interleave"})
 _REPLANNED |= {
     "select",
@@ -302,7 +304,8 @@ def _case(name: str, draft: Draft, features: frozenset[str], changes: tuple[str,
 def _list_cases() -> Iterator[Case]:
     yield _case("plain", base(), frozenset(), tuple(CHANGES))
     for name in FEATURES:
-        yield _case(name, switch_on(base(), name), frozenset({name}), tuple(CHANGES))
+        changes = KEEPING if name == "reshuffle" else tuple(CHANGES)
+        yield _case(name, switch_on(base(), name), frozenset({name}), changes)
     for pair in itertools.combinations(PAIRED, 2):
         changes = EXACT if frozenset(pair) & (WINDOWED | {"stage"}) else ()
         yield _case(f"pair {' '.join(pair)}", switch_on(base(), *pair), frozenset(pair), changes)

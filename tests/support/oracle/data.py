@@ -113,6 +113,16 @@ def write_data(folder: str | Path) -> None:
     _write_tables(folder)
     _write_key_lists(folder)
     _write_tokens(folder)
+    _write_tokenizer(folder)
+    _write_rich(folder)
+    _write_objects(folder)
+
+
+def _write_objects(folder: Path) -> None:
+    """What `json.lang` may name; there is none for the last language."""
+    (folder / "objects").mkdir()
+    for name in LANGUAGES[:-1]:
+        (folder / "objects" / name).write_text(f"an object for {name}", encoding="utf-8")
 
 
 def encode(values: dict[str, Any]) -> dict[str, bytes]:
@@ -282,6 +292,77 @@ def _write_key_lists(folder: Path) -> None:
     bad = [key for key, n in every if n % 7 == 4]
     (folder / "bad.txt").write_text("\n".join(["", *bad]), encoding="utf-8")
     (folder / "users.txt").write_text("".join(f"u{n}\n" for n in range(0, 40, 2)), encoding="utf-8")
+
+
+LETTERS = [*"abcdefghij", " ", "<unk>", "<end>"]
+"""The tokens of `letters.json`: the id of each is its place. Other letters are `<unk>`."""
+TALK = [*LETTERS, "<img>"]
+"""The tokens of `talk.json`."""
+TALK_TEMPLATE = (
+    "{% for message in messages %}{{ message['role'][0] }} {{ message['content'] }}<end>{% endfor %}"
+    "{% if add_generation_prompt %}a {% endif %}"
+)
+"""`talk.jinja`: the first letter of the role, a space, the text, and `<end>`."""
+
+
+def _write_tokenizer(folder: Path) -> None:
+    """`letters.json`: a tokenizer of `tokenizers` whose tokens are single letters."""
+    special = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False) | {"special": True}
+    added = [{"id": LETTERS.index(text), "content": text, **special} for text in ("<unk>", "<end>")]
+    split = {"type": "Split", "pattern": {"Regex": "."}, "behavior": "Isolated", "invert": False}
+    model = {"type": "WordLevel", "vocab": {text: n for n, text in enumerate(LETTERS)}, "unk_token": "<unk>"}
+    parts = dict.fromkeys(("truncation", "padding", "normalizer", "post_processor", "decoder"))
+    tokenizer = {"version": "1.0", **parts, "added_tokens": added, "pre_tokenizer": split, "model": model}
+    (folder / "letters.json").write_text(json.dumps(tokenizer), encoding="utf-8")
+    model["vocab"] = {text: n for n, text in enumerate(TALK)}
+    added += [{"id": TALK.index("<img>"), "content": "<img>", **special}]
+    (folder / "talk.json").write_text(json.dumps(tokenizer), encoding="utf-8")
+    (folder / "talk.jinja").write_text(TALK_TEMPLATE, encoding="utf-8")
+
+
+RICH = (9, 7, 8)
+"""The samples of each shard of `rich`, which have what `chat` and `crop` need."""
+
+
+def rich_of(shard: int, number: int) -> dict[str, Any]:
+    """The values of a sample of `rich`: texts, chats with images, and an image with boxes and points."""
+    n = sum(RICH[:shard]) + number
+    plain = values_of("a", 0, n)
+    high, wide = 9 + n % 5, 8 + n * 3 % 7
+    talk: list[dict[str, str]] = [{"role": "system", "content": "abc <end> j"}] if n % 3 == 0 else []
+    images = 0
+    for turn in range(1 + n % 3):
+        images += (n + turn) % 2
+        question = "<img> bad" if (n + turn) % 2 else "a cab"
+        talk += [
+            {"role": "user", "content": question},
+            {"role": "assistant", "content": "fed"[: turn + 1] + " xyz"},
+        ]
+    boxes = [[at, at + 1, wide - at, high - 2 * at] for at in range(n % 4)]
+    return {
+        "txt": plain["txt"],
+        "json": {
+            **plain["json"],
+            "messages": talk,
+            "before": [{"role": "user", "content": "face"}] if n % 4 else None,
+            "images": [f"i{each}" for each in range(images)],
+            "sizes": [2 + each for each in range(images)],
+            "captions": [f"caption {n} {each}" for each in range(1 + n % 4)],
+            "alt": None if n % 3 else f"alt {n}",
+            "boxes": boxes,
+            "points": [[1, 2, 1], [wide - 1, 3, 2], [4, high - 0.5, 1]],
+        },
+        "ids.npy": plain["ids.npy"],
+        "labels.npy": plain["labels.npy"],
+        "pic.npy": (np.arange(high * wide, dtype=np.uint8).reshape(high, wide) * 2 + n),
+    }
+
+
+def _write_rich(folder: Path) -> None:
+    """`rich`: samples with chats, captions, images, boxes and points, in tars."""
+    for shard, size in enumerate(RICH):
+        samples = [(key_of("rich", shard, number), encode(rich_of(shard, number))) for number in range(size)]
+        write_shard(folder / f"rich-{shard:03d}.tar", samples)
 
 
 def tokens_of(kind: str, file: int, count: int) -> np.ndarray:

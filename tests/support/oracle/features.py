@@ -106,6 +106,20 @@ def base(data: str = "mixed", ranks: int = 2, workers: int = 2) -> Draft:
     )
 
 
+def _companions(draft: Draft) -> None:
+    draft.spec["companions"] = {
+        "near": {"shards": "tiny-000.tar", "shuffle": 4},
+        "far": {"shards": "b-{000..011}.tar", "order": "resampled"},
+    }
+    draft.each(
+        companions={
+            "beside": {"source": "near", "chance": 0.5},
+            "others": {"source": "far", "count": 2},
+        },
+        map="oracle_functions:tell_companions",
+    )
+
+
 @dataclass(frozen=True)
 class Feature:
     """One feature."""
@@ -238,6 +252,31 @@ def _lookup(draft: Draft) -> None:
             ]
 
 
+def _make(draft: Draft) -> None:
+    if draft.has_tokens:
+        return
+    text = {"tokenize": "txt", "file": "letters.json", "eos": "<end>", "truncate": 30}
+    lang = {"label": "json.lang", "names": ["en", "de"], "aliases": {"french": "en"}, "unknown": 7}
+    draft.each(
+        make={
+            "lang_id": lang,
+            "word_ids": text,
+            "kind_id": {"label": "lang_id", "names": {"0": 3}, "unknown": 5},
+        }
+    )
+    draft.each(where="kind_id < 5 or word_ids.length > 12 and json.n != 2")
+    batch = draft.spec["batch"]
+    if "pack" in batch:
+        batch["pack"] = {"fields": ["word_ids"], "length": 64, "segment_ids": "segments"}
+    elif "cost" in batch:
+        batch["cost"] = "word_ids.length + lang_id"
+
+
+def _fetch(draft: Draft) -> None:
+    if not draft.has_tokens:
+        draft.each(fetch={"object.txt": {"url": "json.lang", "root": "objects/", "missing": "skip"}})
+
+
 def _stage(draft: Draft) -> None:
     function = "by_key" if draft.has_tokens else "by_length"
     draft.spec["stage"] = {"call": f"oracle_functions:{function}", "args": {"hold": 4}, "every": 10}
@@ -248,6 +287,12 @@ def _repeat(draft: Draft) -> None:
         _pass(draft)
     draft.sources[0]["repeat"] = 2.5
     draft.sources[-1]["repeat"] = 0.6 if len(draft.sources) > 1 else 2.5
+
+
+def _reshuffle(draft: Draft) -> None:
+    if draft.spec["epoch"] != "pass":
+        _pass(draft)
+    draft.spec["epoch"] = {"pass": "drop", "reshuffle": True}
 
 
 def _threads(draft: Draft) -> None:
@@ -343,6 +388,7 @@ FEATURES: dict[str, Feature] = {
                 "costs",
                 "batch.cost",
                 "batch.max_cost",
+                "batch.max_tokens",
                 "batch.padded",
                 "batch.max_size",
                 "batch.size_multiple",
@@ -387,7 +433,7 @@ FEATURES: dict[str, Feature] = {
         _selection,
     ),
     "join": Feature(
-        tuple(f"dataset.join.{key}" for key in ("shards", "missing", "fields", "rename")),
+        tuple(f"dataset.join.{key}" for key in ("shards", "missing", "on", "fields", "rename")),
         _join,
         "as many partners as shards; no tokens",
     ),
@@ -395,12 +441,17 @@ FEATURES: dict[str, Feature] = {
         tuple(f"dataset.lookup.{key}" for key in ("table", "on", "key", "fields", "rename", "missing")),
         _lookup,
     ),
+    "make": Feature(("dataset.make",), _make, "no tokens"),
+    "fetch": Feature(("dataset.fetch",), _fetch, "no tokens"),
     "stage": Feature(
         ("stage.call", "stage.args", "stage.every"),
         _stage,
         "no pass, threads, set_shares, or batches by cost",
     ),
     "repeat": Feature(("dataset.repeat",), _repeat, "only in a pass, which it switches on"),
+    "reshuffle": Feature(
+        ("epoch.reshuffle",), _reshuffle, "only in a pass, which it switches on; no batches by cost"
+    ),
     "threads": Feature(("loader.kind",), _threads, "no user functions"),
     "mix": Feature(("mix.draw", "mix.unit"), _mix, "no pass"),
     "sizes": Feature(
@@ -424,6 +475,7 @@ FEATURES: dict[str, Feature] = {
     ),
     "key": Feature(("dataset.key.kind", "dataset.key.regex"), _key),
     "expect": Feature(("dataset.expect.fields",), _expect),
+    "companions": Feature(("dataset.companions",), _companions, "no tokens"),
 }
 """Name of a feature -> the feature, in the order in which they are switched on."""
 

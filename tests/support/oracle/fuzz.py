@@ -21,7 +21,7 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -116,7 +116,9 @@ def read(trial: Trial, leg: Leg, rank: int, state: Json | None, cuts: Sequence[i
         try:
             if state is not None:
                 loader.load_state_dict(json.loads(json.dumps(state)), allow_changed=leg.change is not None)
-            _read_steps(trial, loader, reading, leg.cut, cuts)
+            # An epoch that begins anew does so before the cut.
+            first = loader.state_dict()["batch"] if reshuffles(spec) else leg.cut
+            _read_steps(trial, loader, reading, first, cuts)
         except Exception as error:
             reading.error = _describe(error)
         reading.delivered = {name: each.delivered for name, each in loader.stats().sources.items()}
@@ -203,6 +205,11 @@ def is_pass(spec: Json) -> bool:
     """Whether every epoch of a spec is a pass."""
     epoch = spec.get("epoch")
     return epoch == "pass" or (isinstance(epoch, dict) and "pass" in epoch)
+
+
+def reshuffles(spec: Json) -> bool:
+    """Whether every epoch of a spec is a pass with another order."""
+    return is_pass(spec) and isinstance(spec["epoch"], dict) and bool(spec["epoch"].get("reshuffle"))
 
 
 def is_windowed(spec: Json) -> bool:
@@ -315,7 +322,11 @@ def _compare(trial: Trial, number: int, rank: int, reading: Reading, right: Righ
     leg = trial.legs[number]
     if reading.error is not None and reading.error.startswith("CRASH"):
         return Failure("crash", number, reading.error)
-    for step in range(leg.cut, trial.steps):
+    begun = right.model.begun
+    first = leg.cut if begun is None else min(reading.found, default=leg.cut)
+    if first not in (leg.cut, begun):
+        return Failure("place", number, f"resumes with {first}, not at {leg.cut} or anew at {begun}")
+    for step in range(first, trial.steps):
         try:
             expected = right.items(step, leg, rank)
         except NotImplementedError as error:
@@ -395,20 +406,20 @@ def _check_counts(trial: Trial, readings: list[Reading]) -> Failure | None:
 
 
 def _check_pass(trial: Trial, readings: list[Reading], right: Right) -> Failure | None:
-    """Check that a pass has no sample more often than its source is repeated."""
+    """Check that each epoch of a pass has no sample more often than its source is repeated."""
     batch = trial.spec.get("batch", {})
     pack = batch.get("pack") if isinstance(batch, dict) else None
     if not is_pass(trial.spec) or "to_tuple" in trial.spec or any(each.error for each in readings):
         return None
     if pack and (pack.get("method") == "concatenate" or batch.get("overlong") == "split"):
         return None
-    seen: dict[tuple[str, str], int] = collections.Counter()
+    seen: dict[tuple[int, tuple[str, str]], int] = collections.Counter()
     for reading in readings:
         for step, items in reading.found.items():
-            if step < right.model.epoch:
-                seen.update(pair for item in items for pair in _samples_of(item))
+            epoch, _, _ = right.model.epoch_at(step)
+            seen.update((epoch, pair) for item in items for pair in _samples_of(item))
     repeat = {leaf.name: leaf.copies for leaf in right.model.spec.sources}
-    for (key, source), count in seen.items():
+    for (_, (key, source)), count in seen.items():
         copies = repeat[source]
         if count > math.ceil(copies):
             return Failure("pass", 0, f"{key} of {source} came {count} times, with `repeat: {copies}`")
@@ -491,6 +502,8 @@ CHANGES = (
     *("weight", "weight", "shuffle", "interleave", "select", "source_added", "draw"),
     *("source_removed", "order", "seed", "where", "batch", "plain", "stage", "epoch", "tags"),
 )
+OF_LENGTH = ("source_added", "source_removed", "where", "batch", "plain")
+"""Changes of the length of a pass. One that reshuffles in batches of a size then begins its epoch at another step."""
 
 
 def known_fault(spec: Json) -> str | None:
@@ -498,8 +511,8 @@ def known_fault(spec: Json) -> str | None:
     leaves = [leaf for each in spec["dataset"] for leaf in each.get("dataset", [each])]
     if is_pass(spec) and is_windowed(spec):
         for leaf in leaves:
-            if "repeat" in leaf and leaf.get("select") == HEADS:
-                return "a random `select` with `repeat` in a pass by cost is measured by the numbers of the first copy"
+            if ("repeat" in leaf or reshuffles(spec)) and leaf.get("select") == HEADS:
+                return "a random `select` in a pass by cost is measured by the numbers of the first copy and epoch"
     return None
 
 
@@ -512,6 +525,39 @@ def draw_trial(seed: object) -> Trial:
     rng = random.Random(f"trial {seed}")
     live, skips = draw_calls(seed, spec, STEPS - 6)
     return add_legs(rng, Trial(spec, live, skips))
+
+
+def draw_trial_with_companions(seed: object) -> Trial:
+    """Return a random trial, each of whose sources with text has companions that its samples tell of."""
+    trial = draw_trial(seed)
+    rng = random.Random(f"companions {seed}")
+    blocks: Json = {
+        "one": {"shards": "a-{000..004}.tar", "shuffle": rng.choice((0, 4, 1000))},
+        "two": {"shards": "b-{000..011}.tar", "where": "txt.length > 2", "order": "resampled"},
+        "three": {
+            "shards": "e-{000..001}.tar",
+            "select": "oracle_functions:is_most",
+            "map": "oracle_functions:jitter",
+            "interleave": rng.choice((1, 8)),
+        },
+    }
+    trial.spec["companions"] = blocks
+    is_planned = is_pass(trial.spec) and is_windowed(trial.spec)
+    if is_planned and trial.spec["batch"].get("cost") == "oracle_functions:cost":
+        trial.spec["batch"]["cost"] = "txt.length + 1"  # a function of whole samples may depend on companions
+    for source in [leaf for each in trial.spec["dataset"] for leaf in each.get("dataset", [each])]:
+        source["companions"] = {
+            "beside": {"source": rng.choice([*blocks]), "chance": rng.choice((0, 0.3, 0.5, 1))},
+            "others": {"source": rng.choice([*blocks]), "count": rng.choice((1, 2, 3))},
+        }
+        maps = source.get("map", [])
+        told: Json = {"call": "oracle_functions:tell_companions"}
+        if rng.random() < 0.5 and not is_planned:
+            told["sets"] = ["txt"]
+        source["map"] = [*(maps if isinstance(maps, list) else [maps]), told]
+    if is_pass(trial.spec):  # the model reads a pass from its start
+        trial.legs = [leg for leg in trial.legs if leg.change is None]
+    return trial
 
 
 def add_legs(rng: random.Random, trial: Trial) -> Trial:
@@ -549,11 +595,13 @@ def add_legs(rng: random.Random, trial: Trial) -> Trial:
     first, second = sorted(rng.sample(range(1, trial.steps - 4), 2))
     legs = [base, Leg(**topology()), Leg(**topology(), origin=0, cut=first)]
     legs.append(Leg(**topology(), origin=2, cut=second))
+    is_fixed = reshuffles(spec) and not is_windowed(spec)
+    changes = [each for each in CHANGES if not (is_fixed and each in OF_LENGTH)]
     if base == Leg() and rng.random() < 0.7:
-        legs.append(Leg(origin=0, cut=first, change=f"{rng.choice(CHANGES)} {rng.randrange(9)}"))
+        legs.append(Leg(origin=0, cut=first, change=f"{rng.choice(changes)} {rng.randrange(9)}"))
         if rng.random() < 0.5:  # again, soon after
             again = min(first + rng.choice((1, 1, 2, 3, 6)), trial.steps - 2)
-            legs.append(Leg(origin=4, cut=again, change=f"{rng.choice(CHANGES)} {rng.randrange(9)}"))
+            legs.append(Leg(origin=4, cut=again, change=f"{rng.choice(changes)} {rng.randrange(9)}"))
     # Random cuts at places that a run does not reach would test nothing: a call before a step that follows a skipped
     # one is never made.
     trial.legs = legs
@@ -682,6 +730,7 @@ def run(
     stop: bool = False,
     shrinks: bool = True,
     seconds: float | None = None,
+    draw: Callable[[object], Trial] = draw_trial,
 ) -> Json:
     """Check the trials of seeds in the data folder, print failures, and return them with counts by kind.
 
@@ -690,11 +739,12 @@ def run(
         stop: whether to stop at the first failure.
         shrinks: whether to shrink trials that fail.
         seconds: the time that a trial may take; None for any.
+        draw: draws the trial of a seed.
     """
     counts: dict[str, int] = collections.Counter()
     failures = []
     for seed in seeds:
-        trial = draw_trial(seed)
+        trial = draw(seed)
         if not re.search(having, json.dumps(asdict(trial))):
             continue
         counts["drawn"] += 1
@@ -744,6 +794,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--having", default="", help="only trials whose JSON contains this regular expression"
     )
+    parser.add_argument("--companions", action="store_true", help="give all sources companions")
     parser.add_argument("--stop", action="store_true", help="stop at the first failure")
     parser.add_argument("--no-shrink", action="store_true", help="print failures as they are")
     chosen = parser.parse_args(arguments)
@@ -758,6 +809,7 @@ def main(arguments: Sequence[str]) -> int:
             stop=chosen.stop,
             shrinks=not chosen.no_shrink,
             seconds=TRIAL_SECONDS,
+            draw=draw_trial_with_companions if chosen.companions else draw_trial,
         )
     counts = found["counts"]
     valid = counts.get("drawn", 0) - counts.get("not valid", 0)
@@ -769,7 +821,9 @@ def _run_processes(chosen: argparse.Namespace) -> int:
     each = -(-chosen.count // chosen.jobs)
     options = ["--having", chosen.having]
     options += [
-        name for name, is_set in (("--stop", chosen.stop), ("--no-shrink", chosen.no_shrink)) if is_set
+        name
+        for name in ("--stop", "--no-shrink", "--companions")
+        if getattr(chosen, name.strip("-").replace("-", "_"))
     ]
     processes = [
         subprocess.Popen(

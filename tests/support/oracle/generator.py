@@ -38,10 +38,16 @@ LEFT_OUT = {
     "environments": "variants of a spec have the keys of a spec",
     "splits": "variants of a spec have the keys of a spec",
     "dataset.spec": "another spec file; its sources have the keys of a source",
+    "dataset.each": "sources of folders have the keys of a source",
     **{
         f"dataset.mix.{key}": "only allowed in the `mix` of the top level"
         for key in ("draw", "unit", "schedule", "shares_in")
     },
+    "companions": "tests of companions add them, with names that exist",
+    "dataset.companions": "tests of companions add them, with names that exist",
+    "dataset.fetch.*": "the hint has a directory that exists, and references that are there",
+    "loader.fetch_memory": "how much is read ahead has no effect on samples",
+    "dataset.make.*": "the hint has a file that exists, and fields that are there",
     "dataset.scale": "changes the size of images, which the data lacks",
     "dataset.scaleprob": "changes the size of images, which the data lacks",
     "dataset.aistore": "needs an AIStore cluster",
@@ -64,8 +70,14 @@ LEFT_OUT = {
             "log": "writes a file",
             "retry": "only network stores repeat requests",
             "timeout": "only network stores time out",
+            "slow_rate": "only network stores are slow",
+            "slow_after": "only network stores are slow",
+            "min_rate": "only network stores are slow",
         }.items()
     },
+    "batch.max_tokens": "the same as `max_cost`, of which cases have both words",
+    "mix.schedule.at.batches": "a number of samples by the time that batches are drawn",
+    "mix.schedule.at.tokens": "a number of samples by the time that batches are drawn",
     "batch.collate.*.call": "as `package.module:function`",
     "batch.collate.*.args": "as `package.module:function`",
     "batch.collate.call": "builds the whole batch, so that values no longer belong to fields",
@@ -129,6 +141,7 @@ class World:
         self._choose_fields()
         self._choose_shares()
         self.has_tags = self.happens(0.1)
+        self.is_made = self.has_text and not self.is_renamed and self.happens(0.12)
         self.is_mapped = (
             self.has_text
             and self.text == "txt"
@@ -139,6 +152,8 @@ class World:
         self.method = rng.choice(("best_fit", "best_fit", "in_order", "concatenate"))
         self.overlong = self.one_of(error=3, drop=2, alone=2, truncate=2, split=2)
         self.is_padded = self.happens(0.6)
+        self.reshuffles = self.is_pass and self.happens(0.5)
+        self.in_tokens = self.family == "tokens" and not self.is_pass and self.happens(0.3)
 
     def happens(self, chance: float) -> bool:
         """Whether something of this probability happens."""
@@ -254,6 +269,8 @@ class World:
     @property
     def size(self) -> str:
         """The expression for the length of the text, or of the tokens."""
+        if self.is_made and self.happens(0.6):
+            return "word_ids.length"
         return f"{self.text}.length" if self.has_text else "tokens.length"
 
     def test(self) -> str:
@@ -357,6 +374,8 @@ def _join(at: Context) -> Any:
         taken["rename"] = {"caption.txt": "caption"}
     if at.world.happens(0.2):
         taken["format"] = ending
+    if at.world.happens(0.2):
+        taken["on"] = "__key__"
     return [{"shards": _braces(at, names), **taken, "missing": missing}]
 
 
@@ -375,6 +394,27 @@ def _missing(at: Context) -> Any:
     if lacks:
         return "none" if at.world.is_none_allowed and not at.world.is_windowed else "skip"
     return at.rng.choice(("error", "skip"))
+
+
+def _make(at: Context) -> Any:
+    eos = {"eos": "<end>"} if at.world.happens(0.8) else {}
+    most = {"truncate": 25} if at.world.happens(0.3) else {}
+    found: Json = {"word_ids": {"tokenize": "txt", "file": "letters.json", **eos, **most}}
+    if at.world.has_json:
+        unknown = {"unknown": 9} if at.world.happens(0.8) else {}
+        found["lang_id"] = {"label": "json.lang", "names": ["de", "en"], **unknown}
+        found["kind_id"] = {"label": "lang_id", "names": {"1": 0}, "unknown": -1}
+    if at.world.happens(0.4):
+        letters = {"file": "letters.json", "mask_token": "<end>", "labels": "masked_labels"}
+        found["masked_ids"] = {"mask_tokens": "word_ids", "probability": 0.4, **letters}
+    if at.world.has_json and at.world.happens(0.4):
+        found["pick"] = {"choose": ["txt", "json.lang"], "weights": [2, 1]}
+    return found
+
+
+def _fetch(at: Context) -> Any:
+    missing = at.rng.choice(("skip", "skip", "none", "none", "error"))
+    return {"object.txt": {"url": "json.lang", "root": "objects/", "missing": missing}}
 
 
 def _lookup(at: Context) -> Any:
@@ -434,7 +474,7 @@ def _schedule(at: Context) -> Any:
         shares = {name: at.rng.choice((0, 1, 1, 2, 5)) for name in names}
         if not any(shares.values()):
             shares[names[0]] = 1
-        step: Json = {"at": place, "shares": shares}
+        step: Json = {"at": at.rng.choice((place, {"samples": place})), "shares": shares}
         if number and at.world.happens(0.4):
             step["ramp"] = "linear"
         steps.append(step)
@@ -449,7 +489,11 @@ def _schedule(at: Context) -> Any:
 def _epoch(at: Context) -> Any:
     world, rng = at.world, at.rng
     if world.is_pass:
+        if world.reshuffles:
+            return {"pass": rng.choice(("pad", "drop")), "reshuffle": True}
         return rng.choice(("pass", "pass", {"pass": "drop"}, {"pass": "pad"}))
+    if world.in_tokens:
+        return {"tokens": rng.choice((300, 900, 2_000))}
     if world.is_windowed:
         return {"batches": rng.choice((4, 6, 9, 15))}
     samples = rng.choice((40, 60, 83))
@@ -529,6 +573,12 @@ def _collate(at: Context) -> Any:
                 {"pad": {"length": 24, "axis": 0}},
             )
         )
+        way = found[ids]
+        if at.rng.random() < 0.2 and way != "list":
+            names = (
+                {"mask": "id_mask"} if at.rng.random() < 0.5 else {"lengths": "id_lengths", "mask": "id_mask"}
+            )
+            found[ids] = {"pad": {**(way["pad"] if isinstance(way, dict) else {}), **names}}
         if at.world.labels and fields is not None:
             found[at.world.labels] = at.rng.choice(("list", {"pad": {"limit": 20}}))
     elif at.world.has_text:
@@ -547,7 +597,8 @@ def _subset(at: Context) -> Any:
     if at.world.happens(0.5):
         return part
     found: Json = {"part": part}
-    if at.world.family == "files" and at.source is not None and at.source.base not in ("dotted", "broken"):
+    is_plain = at.source is not None and at.source.base not in ("dotted", "broken")
+    if at.world.family == "files" and is_plain and not at.world.reshuffles:
         found["of"] = "json.user"
     if at.world.happens(0.5):
         found["seed"] = at.rng.randrange(5)
@@ -712,8 +763,10 @@ HINTS: dict[str, Hint] = {
     ),
     "epoch": Hint(lambda at: 1.0 if at.world.is_pass else 0.8, _epoch),
     "epoch.samples": Hint(0, None),
+    "epoch.tokens": Hint(0, None),
     "epoch.batches": Hint(0, None),
     "epoch.pass": Hint(0, None),
+    "epoch.reshuffle": Hint(0, None),
     "skip": Hint(_if(lambda at: not at.world.is_pass, 0.2), _skip),
     "elastic": Hint(_if(lambda at: at.world.is_elastic)),
     "elastic.ranks": Hint(1, lambda at: at.world.ranks),
@@ -755,12 +808,19 @@ HINTS: dict[str, Hint] = {
     "dataset.rename": Hint(
         _if(lambda at: at.in_defaults and at.world.is_renamed), lambda at: {"text": "txt"}
     ),
+    "dataset.fetch": Hint(_if(lambda at: at.in_defaults and at.world.has_json, 0.1), _fetch),
+    "dataset.make": Hint(_if(lambda at: at.in_defaults and at.world.is_made), _make),
     "dataset.lookup": Hint(_if(lambda at: at.world.has_lookup and at.is_leaf), _lookup),
     "dataset.join": Hint(_if(lambda at: at.source is not None and at.source.is_joined), _join),
     "dataset.decode": Hint(0.05, lambda at: "auto"),
-    "dataset.where": Hint(_if(lambda at: at.is_leaf, 0.2), lambda at: at.world.test()),
+    "dataset.where": Hint(
+        _if(lambda at: at.is_leaf and not at.world.reshuffles, 0.2), lambda at: at.world.test()
+    ),
     "dataset.subset": Hint(_if(lambda at: at.is_leaf and at.world.family != "tokens", 0.15), _subset),
-    "dataset.keys": Hint(_if(lambda at: at.is_file, 0.1), _choice("@some.txt", "@some.npy", "@users.txt")),
+    "dataset.keys": Hint(
+        _if(lambda at: at.is_file, 0.1),
+        lambda at: at.rng.choice(("@some.txt", "@some.npy", "@users.txt")[: 2 if at.world.reshuffles else 3]),
+    ),
     "dataset.exclude": Hint(
         _if(lambda at: at.is_file and at.siblings.get("keys") != "@users.txt", 0.12), lambda at: "@bad.txt"
     ),
@@ -801,7 +861,9 @@ HINTS: dict[str, Hint] = {
         _if(lambda at: at.world.is_pass and at.is_leaf, 0.3), _choice(1, 2, 2.5, 0.6, 0.3, 3)
     ),
     "dataset.bytes": Hint(_if(lambda at: at.is_leaf and at.world.by == "bytes"), _choice(500, "2 KiB", 4000)),
-    "dataset.mean_cost": Hint(_if(lambda at: at.is_leaf and at.world.token_shares), _choice(5, 12, 20)),
+    "dataset.mean_cost": Hint(
+        _if(lambda at: at.is_leaf and (at.world.token_shares or at.world.in_tokens)), _choice(5, 12, 20)
+    ),
     "dataset.format": Hint(_if(lambda at: at.is_leaf, 0.08), _format),
     "dataset.empty": Hint(0.03),
     "dataset.tar": Hint(_if(lambda at: at.is_file and at.source and at.source.base != "broken", 0.05)),
@@ -979,7 +1041,8 @@ class Draw:
 _OF_NESTED = ("name", "weight", "probability", "upsample", "dataset", "mix", "defaults")
 """Keys of a nested mix."""
 _OF_DEFAULTS = {
-    f"dataset.{key}" for key in ("extensions", "missing", "rename", "tags", "shuffle", "order", "interleave")
+    f"dataset.{key}"
+    for key in ("extensions", "missing", "rename", "tags", "shuffle", "order", "interleave", "make", "fetch")
 }
 """Keys that are as frequent in `defaults` as their hints say."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any
@@ -39,7 +40,7 @@ class Rules:
 
     def __init__(self, batch):
         self.pack, self.batch = batch.pack, batch
-        self.most = batch.max_cost
+        self.most = batch.max_cost or batch.max_tokens
         if self.most is None and batch.pack is not None:
             self.most = batch.pack.length
         self.is_padded = batch.padded and batch.pack is None
@@ -405,4 +406,6 @@ def _split_whole(members, rules):
 
 
 def _rank(value):
-    return (0, float(value), "") if isinstance(value, (int, float)) else (1, 0.0, str(value))
+    if isinstance(value, float) or (isinstance(value, int) and abs(value) <= sys.float_info.max):
+        return 0, float(value), ""
+    return 1, 0.0, str(value)

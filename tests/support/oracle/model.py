@@ -8,15 +8,17 @@ and the arithmetic of `planning/` that has proofs of its own.
 from __future__ import annotations
 
 import json
+import math
 from copy import copy
 from dataclasses import replace
 from fractions import Fraction
 from heapq import heappop, heappush
-from itertools import count
+from itertools import accumulate, count, islice
 from typing import NamedTuple
 
 import wdspec
 from oracle.batching import as_tuple, collate, pack_row
+from oracle.epochs import EpochSource, list_epoch, list_windows
 from oracle.files import Damage
 from oracle.grouping import Candidate, Rules, plan_groups, plan_window
 from oracle.samples import (
@@ -29,7 +31,7 @@ from oracle.samples import (
 )
 from wdspec.planning.draws import Draws
 from wdspec.planning.keys import key64, random64
-from wdspec.planning.order import Delays, ShardOrder, lanes_of, shuffle_size
+from wdspec.planning.order import Delays, ShardOrder, lanes_of
 from wdspec.planning.shares import (
     effective_shares,
     limit_passes,
@@ -41,6 +43,12 @@ from wdspec.planning.topology import Topology
 from wdspec.spec.language.samples import Call
 
 _BARREN = 20
+
+
+def shuffle_size(shuffle, share):
+    """N of a source with a share (docs/order.md, "Sizes")."""
+    m = sorted((2, round(4000 * share), 16))[1]
+    return 1 if shuffle in (0, 1) else max(min(m, shuffle), round(shuffle * share))
 
 
 class Model:
@@ -84,9 +92,12 @@ class Model:
         self.is_split = batch is None or self.is_windowed or batch.accumulate
         self.items_per_step = ranks if self.is_split else 1
         self.stop_at, self.fail_at = None, None
+        self.begun = None
+        """The first step of an epoch that begins anew after a change."""
         self.readers = {source.name: SourceReader(spec, source) for source in spec.sources_by_name}
         if spec.is_pass:
-            self._pass = (WindowedPass if self.is_windowed else PlainPass)(self)
+            kinds = (PlainPass, WindowedPass), (ReshuffledPass, ReshuffledWindows)
+            self._pass = kinds[spec.epoch.reshuffle][self.is_windowed](self)
             self.epoch = self._pass.batches
         else:
             self._pass = None
@@ -148,12 +159,32 @@ class Model:
     def _plan_epoch(self):
         spec, length = self.spec, None
         if spec.epoch is not None:
-            length = spec.epoch.batches or spec.epoch.samples // self.global_size
+            length = spec.epoch.batches
+            if spec.epoch.samples is not None:
+                length = spec.epoch.samples // self.global_size
+            if spec.epoch.tokens is not None:
+                length = max(1, (spec.epoch.tokens / self._count_tokens() + Fraction(1, 2)) // 1)
         if spec.limit is not None and (length is None or length * self.global_size > spec.limit):
             if spec.limit % self.global_size:
                 raise RunError("`limit` ends inside a global batch")
             length = spec.limit // self.global_size
         self.epoch = length
+
+    def _count_tokens(self):
+        """Return t: the tokens of a global batch."""
+        shares, mean = self.constant_shares[0], Fraction(0)
+        for source in self.sources:
+            share = shares[source.name]
+            if self.spec.mix.draw == "round_robin":
+                share = Fraction(1, len(self.sources))
+            mean += share * Fraction(source.mean_cost or source.tokens.length)
+        batch, windows = self.spec.batch, [1]
+        if self.is_windowed:
+            most = batch.max_cost or batch.max_tokens or (batch.pack and batch.pack.length)
+            size = batch.size or batch.max_size
+            windows += [math.ceil(mean * self.per_slot / Fraction(most))] if most else []
+            windows += [math.ceil(Fraction(self.per_slot, size))] if size else []
+        return mean * self.global_size / max(windows)
 
     # What the loader gives
 
@@ -195,12 +226,18 @@ class Model:
         for called, begin, last in self._skip_calls:
             if called <= step:
                 skipped |= set(range(begin, last + 1))
-        first = step // self.epoch * self.epoch
-        end = first + self.epoch
+        _, first, end = self.epoch_at(step)
         if step > first and skipped.issuperset(range(step, end)):  # nothing is left of this epoch
             first, end = end, end + self.epoch
         end = end if self.stop_at is None else min(end, self.stop_at)
         return sum(each not in skipped for each in range(first, end)) * self.items_per_step
+
+    def epoch_at(self, step):
+        """Return the number of the epoch of a step, J of its first step, and J of the step after its last one."""
+        if self._pass is not None:
+            return self._pass.epoch_at(step)
+        number = step // self.epoch
+        return number, number * self.epoch, (number + 1) * self.epoch
 
     def end(self):
         """Return J after the last step of the run; None if it does not end."""
@@ -224,9 +261,7 @@ class Model:
         parts = []
         for rank in range(self.topology.ranks):
             if self._pass is not None:
-                at = step % self.epoch
-                m, worker = divmod(at, self.topology.workers)
-                parts.append(self._pass.take(rank, worker, m))
+                parts.append(self._pass.take_of(rank, step))
             else:
                 m, worker = divmod(step, self.topology.workers)
                 parts.append(self.slot(rank, worker).take(m, is_skipped))
@@ -266,6 +301,9 @@ class Model:
         )  # a pass reads all at once
         if self.topology != old.topology:
             raise RunError("the topology has changed")
+        if isinstance(self._pass, ReshuffledPass) and old._pass is not None:
+            self.begun = self._pass.begin(*old.epoch_at(step)[:2])
+            self._parts = [None] * self.begun
         if self._pass is not None or old._pass is not None:
             return
         self._older = {**old._older, **old._slots}
@@ -351,6 +389,12 @@ def _makes(model, name):
     return source.rename, source.tags, source.decode
 
 
+def _companions(model, name):
+    """Return what the companions of a source depend on."""
+    found = model.readers[name].source.companions
+    return {field: (each, model.spec.companions[each.source]) for field, each in found.items()}
+
+
 def _drops(model, name):
     """Return which samples of a source are dropped late, except by `select`."""
     missing = model.readers[name].source.missing
@@ -399,6 +443,7 @@ class Section(NamedTuple):
             and all(are_read_alike(old, model, name) for name in kept)
             and all(_drops(old, name) == _drops(model, name) for name in kept)
             and all(_makes(old, name) == _makes(model, name) for name in kept)
+            and all(_companions(old, name) == _companions(model, name) for name in kept)
             and (not self.is_live or has_plain_shares(model.spec) or are_drawn_alike(old, model))
         )
 
@@ -434,7 +479,10 @@ class Lanes:
         entry = self._order.entry(self._slot, turn)
         self.next_turn += 1
         found = []
-        for index, part in enumerate(self._reader.parts(entry.shard)):
+        order = self._order
+        is_endless = order.kind == "resampled"
+        reading = turn * order.slots + self._slot if is_endless else order.passes_at(self._slot, turn)
+        for index, part in enumerate(self._reader.parts(entry.shard, reading)):
             if index % self._order.split != entry.residue:
                 continue
             if isinstance(part, Damage):
@@ -486,6 +534,7 @@ class Stream:
         self.order = ShardOrder(self._seed, source.name, len(self.reader.shards), slots, source.order)
         self.size, self.width = model.sizes[source.name]
         self.number_key = key64(self._seed, "transform", source.name, slot)
+        self.companions = CompanionStreams(model, source, slot)
         self.pieces, self.out = list(pieces), dict.fromkeys(out)
         self._begin(turn, ordinal)
         self._origin = ordinal if origin is None else origin
@@ -502,6 +551,7 @@ class Stream:
         copied.pieces, copied.out, copied._buffer = [*self.pieces], dict(self.out), [*self._buffer]
         copied.lanes = copy(self.lanes)
         copied.lanes._open = [*self.lanes._open]
+        copied.companions = self.companions.copy()
         return copied
 
     def _sizes_of(self, ordinal):
@@ -555,6 +605,12 @@ class Stream:
         Args:
             is_alike: whether raw samples are read in the same order.
         """
+        changed = self._after_change(model, source, is_alike)
+        if self._seed == model.spec.seed:
+            changed.companions = self.companions
+        return changed
+
+    def _after_change(self, model, source, is_alike):
         if is_alike and not self.out:
             return Stream(model, source, self.slot, self._turn, self._start)
         restart, turn = self._find_restart()
@@ -630,8 +686,9 @@ class Stream:
         most = 1000 + 20 * sum(len(self.reader.own(shard)) for shard in range(len(self.reader.shards)))
         for _ in range(most):
             raw, ordinal = self.next_raw()
+            reader = self.reader.beside(self.companions.draw(self._seed, ordinal + 1))
             try:
-                found = use(self.reader, raw, self.number_key, ordinal + 1)
+                found = use(reader, raw, self.number_key, ordinal + 1)
             except SampleError as error:
                 self.reader.skip_or_raise(error)
                 continue
@@ -646,14 +703,60 @@ def finish(reader, raw, number_key, number):
 
 
 def keep(reader, raw, number_key, number):
-    """Return the sample of a raw sample, the name of its source, and what it was made of; None if it is dropped."""
+    """Return the sample of a raw sample, its reader, and what it was made of; None if it is dropped."""
     sample = reader.finish(raw, number_key, number)
-    return None if sample is None else (sample, reader.name, (raw, number_key, number))
+    return None if sample is None else (sample, reader, (raw, number_key, number))
 
 
 def finish_skipped(reader, raw, number_key, number):
     """Return the sample of a raw sample in a skipped step, which is not decoded unless it may be dropped."""
     return reader.finish(raw, number_key, number) if reader.source.drops_decoded else {}
+
+
+class CompanionStreams:
+    """The companions of a source in a slot (docs/companions.md)."""
+
+    def __init__(self, model, source, slot):
+        self._owner, self._slot, self.streams = source.name, slot, {}
+        for field, companion in source.companions.items():
+            seed = key64(model.spec.seed, "companion", source.name, field)
+            self.streams[field] = companion, _Alone(model, companion.source, seed).stream(slot)
+
+    def copy(self):
+        """Return streams that are here, and go on by themselves."""
+        copied = copy(self)
+        copied.streams = {field: (each, stream.copy()) for field, (each, stream) in self.streams.items()}
+        return copied
+
+    def draw(self, seed, number):
+        """Return the companions of the sample of a number: field → companion, a list of them, or None."""
+        found = {}
+        for field, (companion, stream) in self.streams.items():
+            key = key64(seed, "companion", self._owner, field, "chance", self._slot)
+            if random64(key, number) >= companion.chance * 2**64:
+                found[field] = None
+                continue
+            taken = [stream.next_with(finish) for _ in range(companion.count)]
+            found[field] = taken[0] if companion.count == 1 else taken
+        return found
+
+
+class _Alone:
+    """What `Stream` asks of a model: a mix of one source of companions, with a seed of its own."""
+
+    def __init__(self, model, name, seed):
+        self.source, self.topology = model.spec.companions[name], model.topology
+        plain = {"map": (), "fields": None, "to_tuple": None, "batch": None, "stage": None, "seed": seed}
+        self.spec = model.spec.model_copy(update=plain)
+        self.readers = {name: SourceReader(self.spec, self.source)}
+        whole = Fraction(1)
+        self.sizes = {
+            name: (shuffle_size(self.source.shuffle, whole), lanes_of(self.source.interleave, whole))
+        }
+
+    def stream(self, slot):
+        """Return the stream of a slot."""
+        return Stream(self, self.source, slot)
 
 
 class Slot:
@@ -740,7 +843,9 @@ class StagedInput:
         left = len(old._outputs)  # all of the last section
         if left:
             readers = self._slot.model.readers_after(self.section.model)
-            inputs = [finish(readers[name], *raw) for name, raw in self._raws]
+            inputs = [
+                finish(readers[reader.name].beside(reader.companions), *raw) for reader, raw in self._raws
+            ]
             self._outputs = self._call(inputs, self.section.point)[-left:]
 
     def take(self, turn):
@@ -827,7 +932,7 @@ def make_chooser(model):
             take,
             reader,
             name=None if model.is_older else (raw.url, raw.key),
-            again=lambda other: other.finish(raw, number_key, number),
+            again=lambda other: other.beside(reader.companions).finish(raw, number_key, number),
         )
         return candidate if has_room(candidate, batch) else None
 
@@ -980,10 +1085,11 @@ class PlainPass:
 
     def __init__(self, model):
         self.model, spec = model, model.spec
+        self.copies, self._companions = {}, {}
         self.positions = {name: self._list_positions(reader) for name, reader in model.readers.items()}
         before = 0
         for name, positions in self.positions.items():
-            if not positions and (spec.limit is None or before < spec.limit):
+            if not positions and (spec.limit is None or before < spec.limit or spec.epoch.reshuffle):
                 raise RunError(f"no sample of {name} has a position")
             before += len(positions)
         self.samples = before if spec.limit is None else min(before, spec.limit)
@@ -1008,7 +1114,8 @@ class PlainPass:
     def _list_positions(self, reader):
         """Return (shard, index of the sample) at each position of a source."""
         source, spec = reader.source, self.model.spec
-        order = ShardOrder(spec.seed, source.name, len(reader.shards), 1, source.order)
+        kind = "sequential" if spec.epoch.reshuffle else source.order
+        order = ShardOrder(spec.seed, source.name, len(reader.shards), 1, kind)
         shards = [order.entry(0, turn).shard for turn in range(len(reader.shards))]
         counted = self._counted(reader)
         whole, again = [], []
@@ -1028,6 +1135,7 @@ class PlainPass:
                 whole.append((shard, index))
                 if source.copies % 1 and not is_damaged and reader.is_again(entry):
                     again.append((shard, index))
+        self.copies[source.name] = [len(whole)] * int(source.copies) + [len(again)] * (source.copies % 1 > 0)
         return whole * int(source.copies) + again
 
     def _counted(self, reader):
@@ -1043,33 +1151,41 @@ class PlainPass:
         return "keys" if reader.is_kept_by_key else ""
 
     def read(self, first, stop, slot, use):
-        """Return what `use` makes of the samples first..stop-1, None for each that is lost, in the order of a slot."""
-        found, start = [], 0
+        """Yield what `use` makes of the samples first..stop-1, None for each that is lost, in the order of a slot."""
+        start = 0
         for name, positions in self.positions.items():
             low, high = max(first, start), min(stop, start + len(positions), self.samples)
             if low < high:
-                found += self._read_source(name, low - start, high - start, slot, use)
+                yield from self._read_source(name, low - start, high - start, slot, use)
             start += len(positions)
-        return found
 
     def _read_source(self, name, low, high, slot, use):
         spec, reader = self.model.spec, self.model.readers[name]
-        size = 1 if self.model.is_windowed else shuffle_size(reader.source.shuffle, Fraction(1))
-        delays = Delays(spec.seed, name, size)
+        delays = Delays(spec.seed, name, self._held(reader))
         releases = delays.releases(delays.key(slot), 0, high - low).tolist()
         order = sorted(range(high - low), key=lambda at: (releases[at], at))
-        return [self._read_position(reader, low + at, use) for at in order]
+        for at in order:
+            yield self._read_position(reader, low + at, use, slot)
 
-    def _read_position(self, reader, position, use):
+    def _held(self, reader):
+        return shuffle_size(reader.source.shuffle, Fraction(1))
+
+    def _read_position(self, reader, position, use, slot, seed=None, epoch=0):
         shard, index = self.positions[reader.name][position]
-        part = reader.parts(shard)[index]
+        ends = accumulate(self.copies[reader.name])
+        reading = (epoch << 32) + next(number for number, end in enumerate(ends) if position < end)
+        part = reader.parts(shard, reading)[index]
         try:
             if isinstance(part, Damage):
                 raise SampleError("shard", "a damaged sample")
             counted = self._counted(reader)
             if reader.has_selection and counted != "all" and not reader.keeps(part, by_key=counted != "keys"):
                 return None
-            return use(reader, part, key64(self.model.spec.seed, "transform", reader.name, 0), position)
+            seed = self.model.spec.seed if seed is None else seed
+            if (reader.name, slot) not in self._companions:
+                self._companions[reader.name, slot] = CompanionStreams(self.model, reader.source, slot)
+            reader = reader.beside(self._companions[reader.name, slot].draw(seed, position))
+            return use(reader, part, key64(seed, "transform", reader.name, 0), position)
         except SampleError as error:
             reader.skip_or_raise(error)
             return None
@@ -1077,57 +1193,154 @@ class PlainPass:
     def first(self):
         """Return the sample that fills batches without samples: the first of the pass, if slot 0 read all of it."""
         if self._first is None:
+            companions, self._companions = self._companions, {}  # the sample takes none away
             found = self.read(0, self.samples, 0, finish)
             self._first = next((sample for sample in found if sample is not None), None)
+            self._companions = companions
             if self._first is None:
                 raise RunError("all samples of the pass were dropped")
         return dict(self._first)
+
+    def epoch_at(self, step):
+        """Return the number of the epoch of a step, J of its first step, and J of the step after its last one."""
+        number = step // self.batches
+        return number, number * self.batches, (number + 1) * self.batches
+
+    def take_of(self, rank, step):
+        """Return the samples of a rank in global batch J."""
+        m, worker = divmod(step % self.batches, self.model.topology.workers)
+        return self.take(rank, worker, m)
 
     def take(self, rank, worker, m):
         """Return the samples of the m-th batch of a slot."""
         if (rank, worker) not in self._slots:
             number = self.model.topology.slot(rank, worker)
-            self._slots[rank, worker] = self.read(*self._ranges[rank, worker], number, finish)
+            self._slots[rank, worker] = [*self.read(*self._ranges[rank, worker], number, finish)]
         size = self.model.per_slot
-        samples = self._slots[rank, worker][m * size : (m + 1) * size]
-        samples += [None] * (size - len(samples))
+        return self._pad(self._slots[rank, worker][m * size : (m + 1) * size])
+
+    def _pad(self, samples):
+        """Return the samples of a batch with `__mask__`."""
+        samples += [None] * (self.model.per_slot - len(samples))
         present = next((sample for sample in samples if sample is not None), None)
         padding = present or self.first()
         return [{**(padding if each is None else each), "__mask__": each is not None} for each in samples]
 
 
+class ReshuffledPass(PlainPass):
+    """`epoch: {pass: …, reshuffle: true}`."""
+
+    def _plan(self):
+        super()._plan()
+        self._plan_sources()
+        self._given = min(self.samples, self.batches * self.model.global_size)
+        self._epoch = None, {}
+
+    def _plan_sources(self):
+        total = sum(map(len, self.positions.values()))
+        self._shares = {name: Fraction(len(own), total) for name, own in self.positions.items()}
+        self._sources = []
+        for name, positions in self.positions.items():
+            source, shards = self.model.readers[name].source, iter([shard for shard, _ in positions])
+            copies = [[next(shards) for _ in range(size)] for size in self.copies[name]]
+            width = lanes_of(source.interleave, self._shares[name])
+            count, held = len(self.model.readers[name].shards), self._held(self.model.readers[name])
+            self._sources.append(EpochSource(name, source.order == "sequential", count, copies, held, width))
+
+    def _held(self, reader):
+        return shuffle_size(reader.source.shuffle, self._shares[reader.name])
+
+    def begin(self, number, first):
+        """Begin an epoch after a change; `first` is J of its first step before. Return J of its first step."""
+        return number * self.batches
+
+    def take_of(self, rank, step):
+        """Return the samples of a rank in global batch J."""
+        spec, model = self.model.spec, self.model
+        epoch, batch = divmod(step, self.batches)
+        m, worker = divmod(batch, model.topology.workers)
+        if self._epoch[0] != epoch:
+            whole = list_epoch(
+                spec.seed, epoch, self._sources, model.topology, model.per_slot, self.batches, self._given
+            )
+            self._epoch = epoch, whole
+        key, slot = key64(spec.seed, "epoch", epoch), model.topology.slot(rank, worker)
+        return self._pad(
+            [
+                self._read_position(model.readers[name], position, finish, slot, key, epoch)
+                for name, position in self._epoch[1][rank, worker][m]
+            ]
+        )
+
+
 class WindowedPass(PlainPass):
     """`epoch: pass` in batches that are planned from windows."""
 
-    def _read_position(self, reader, position, use):
-        found = super()._read_position(reader, position, use)
+    def _held(self, reader):
+        return 1
+
+    def _read_position(self, reader, position, use, slot, seed=None, epoch=0):
+        found = super()._read_position(reader, position, use, slot, seed, epoch)
         if isinstance(found, Candidate) and not self.model.is_older:
             shard, index = self.positions[reader.name][position]
             found = replace(found, name=(reader.shards[shard][0], index))
         return found
 
     def _plan(self):
+        size = self.model.per_slot
+
+        def windows_of(rank, worker):
+            number, slots = self.model.topology.slot(rank, worker), self.model.topology.slots
+            first, stop = number * self.samples // slots, (number + 1) * self.samples // slots
+            samples = self.read(first, stop, number, make_chooser(self.model))
+            while window := [*islice(samples, size)]:
+                yield window
+
+        self._batches, self.batches = self._plan_windows(windows_of, 0)
+
+    def _plan_windows(self, windows_of, first):
+        """Return the batches of all slots, and E; windows are numbered, and turns counted, from `first` on."""
         model, topology = self.model, self.model.topology
         is_cut = model.spec.epoch.remainder == "drop"
-        self._batches, steps = {}, []
-        choose = make_chooser(model)
+        found, steps, after = {}, [], {}
         for rank in range(topology.ranks):
             for worker in range(topology.workers):
-                number, slots = topology.slot(rank, worker), topology.slots
-                first, stop = number * self.samples // slots, (number + 1) * self.samples // slots
-                found = self.read(first, stop, number, choose)
-                keys, batches = window_keys(model, number, worker), []
-                for window, at in enumerate(range(0, len(found), model.per_slot)):
-                    samples = [each for each in found[at : at + model.per_slot] if each is not None]
-                    batches += plan_batches(samples, model.spec, keys, window, len(batches))
-                self._batches[rank, worker] = batches
+                slot = topology.slot(rank, worker)
+                keys, batches = window_keys(model, slot, worker), []
+                after[slot] = [(-1, self._companions_of(slot))]
+                for window, samples in enumerate(windows_of(rank, worker), first):
+                    there = [each for each in samples if each is not None]
+                    planned = plan_batches(there, model.spec, keys, window, first + len(batches))
+                    if planned:
+                        after[slot].append((len(batches), self._companions_of(slot)))
+                    else:  # it is not read
+                        self._return_to(after[slot][-1][1])
+                    batches += planned
+                found[rank, worker] = batches
                 if is_cut:
                     steps.append(len(batches) * topology.workers + worker)
                 else:
                     steps.append((len(batches) - 1) * topology.workers + worker + 1 if batches else 0)
-        self.batches = min(steps) if is_cut else max(steps)
-        if not self.batches:
+        length = min(steps) if is_cut else max(steps)
+        if not length:
             raise RunError("the pass has no batch")
+        for slot, windows in after.items():  # those that begin after the last step are not read
+            last = (length - slot % topology.workers - 1) // topology.workers
+            self._return_to([streams for begin, streams in windows if begin <= last][-1])
+        return found, length
+
+    def _return_to(self, companions):
+        """Take companions from there on."""
+        self._companions |= {place: streams.copy() for place, streams in companions.items()}
+
+    def _companions_of(self, slot):
+        """Return where the companions of a slot are."""
+        return {
+            (name, slot): self._companions[name, slot].copy()
+            if (name, slot) in self._companions
+            else CompanionStreams(self.model, reader.source, slot)
+            for name, reader in self.model.readers.items()
+        }
 
     def take(self, rank, worker, m):
         """Return the samples of the m-th batch of a slot, and what each of them costs."""
@@ -1138,3 +1351,54 @@ class WindowedPass(PlainPass):
         padding = {**self.first(), "__mask__": False}
         packed = () if pack is None else pack.fields
         return [padding | {name: padding[name][:0] for name in packed if name in padding}], costs
+
+
+class ReshuffledWindows(WindowedPass, ReshuffledPass):
+    """`epoch: {pass: …, reshuffle: true}` in batches that are planned from windows."""
+
+    def _held(self, reader):
+        return ReshuffledPass._held(self, reader)
+
+    def _plan(self):
+        self._plan_sources()
+        self.start = 0, 0
+        """The number of an epoch, and J of its first step."""
+        self._known = {}
+        self.batches = self._epoch_of(0)[1]
+
+    def begin(self, number, first):
+        """Begin an epoch after a change, at the same step."""
+        self.start = number, first
+        return first
+
+    def _epoch_of(self, number):
+        """Return the batches of all slots in an epoch, and its number of steps."""
+        if number not in self._known:
+            model, seed = self.model, self.model.spec.seed
+            windows = list_windows(seed, number, self._sources, model.topology, model.per_slot, self.samples)
+            choose, key = make_chooser(model), key64(seed, "epoch", number)
+
+            def windows_of(rank, worker):
+                slot = model.topology.slot(rank, worker)
+                for window in windows[rank, worker]:
+                    yield [
+                        self._read_position(model.readers[name], at, choose, slot, key, number)
+                        for name, at in window
+                    ]
+
+            self._known[number] = self._plan_windows(windows_of, number << 32)
+        return self._known[number]
+
+    def epoch_at(self, step):
+        """Return the number of the epoch of a step, J of its first step, and J of the step after its last one."""
+        number, first = self.start
+        while step >= first + self._epoch_of(number)[1]:
+            number, first = number + 1, first + self._epoch_of(number)[1]
+        return number, first, first + self._epoch_of(number)[1]
+
+    def take_of(self, rank, step):
+        """Return the samples of a rank in global batch J."""
+        number, first, _ = self.epoch_at(step)
+        self._batches = self._epoch_of(number)[0]
+        m, worker = divmod(step - first, self.model.topology.workers)
+        return self.take(rank, worker, m)

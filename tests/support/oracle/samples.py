@@ -7,28 +7,38 @@ import gzip
 import io
 import json
 import lzma
+import math
 import os
 import random
+import re
 from contextlib import contextmanager
-from copy import deepcopy
-from dataclasses import dataclass, field
+from copy import copy, deepcopy
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any
 from unittest import mock
 from zlib import crc32
 
 import numpy as np
 import torch
+from PIL import Image
 
 import wdspec
+from oracle.data import LETTERS, TALK
 from oracle.files import Damage, format_of, list_shards, read_lookup, read_shard
 from wdspec.planning.keys import GOLDEN, MASK, key64, random64
 from wdspec.spec.language.expressions import MISSING, PathBeforeMap, parse_expression
+from wdspec.spec.language.making import names_made
 
 
 class RunError(Exception):
     """The run ends here with an error."""
+
+
+class LeftOutError(Exception):
+    """A sample is left out, and is no error: what a field is made of is missing, or a document is empty."""
 
 
 class SampleError(Exception):
@@ -50,6 +60,8 @@ class Part:
     """Fields that `join` has renamed → the suffix of the file, which chooses the decoder."""
     is_dropped: bool = False
     """Whether `missing: skip` of a join or a lookup leaves it out."""
+    reading: int = 0
+    """The pass, or the copy, in which it is read, if fields are drawn by that."""
 
 
 _IMAGES = {"jpg", "jpeg", "png", "ppm", "pgm", "pbm", "pnm", "webp", "bmp", "gif", "tif", "tiff"}
@@ -70,11 +82,20 @@ class SourceReader:
         self._keys = _read_keys(source.only_keys, source.base)
         self._exclude = _read_keys(source.exclude, source.base)
         self._own: dict[int, list[Any]] = {}
-        self._parts: dict[int, list[Any]] = {}
+        self._homes = dict(names_made(source.make))
+        self._is_drawn = any(each.step in _DRAWING for each in source.make.values())
+        self._parts: dict[Any, list[Any]] = {}
         self._kept: dict[tuple[int, bool, bool], bool] = {}
         self._arranged: dict[Any, Any] = {}
         self._values: dict[int, Any] = {}
+        self.companions: dict[str, Any] = {}
         self._find_needed()
+
+    def beside(self, companions):
+        """Return this reader for a sample that has these companions: field → companion, a list of them, or None."""
+        other = copy(self)
+        other.companions = companions
+        return other
 
     def _find_needed(self):
         spec, source = self.spec, self.source
@@ -84,11 +105,24 @@ class SourceReader:
         may_be_added = bool(source.map or spec.map) or added
         self._early, self._late = ([], required) if may_be_added else (required, [])
         self._only = None
+        self._making = dict(source.make)
         delivered = spec.to_tuple or spec.fields
         checks = source.expect is not None and source.expect.fields
         if delivered and not may_be_added and source.select is None and not checks:
             measured = [*spec.measured_fields, *source.selecting_fields(spec.costs)]
             self._only = {name for entry in [*delivered, *measured] for name in entry.split(";")}
+            wanted, pending = {}, [name for name in self._only if name in self._homes]
+            while pending:  # what is not wanted, and made of nothing else, is not made
+                name = self._homes[pending.pop()]
+                wanted[name] = source.make[name]
+                pending += [each for each, _ in _made_of(source.make[name]) if each in self._homes]
+            self._making = wanted
+        origins = [each for recipe in self._making.values() for each in _made_of(recipe)]
+        self._early = [each for each in self._early if self._homes.keys().isdisjoint(each.split(";"))]
+        needed = [name for name, is_optional in origins if not is_optional]
+        self._early += [name for name in dict.fromkeys(needed) if name not in self._homes]
+        if self._only is not None:
+            self._only |= {name for name, _ in origins}
 
     # Raw samples
 
@@ -114,11 +148,15 @@ class SourceReader:
             self._own[shard] = entries
         return self._own[shard]
 
-    def parts(self, shard):
+    def parts(self, shard, reading=0):
         """Return a `Part` or a `Damage` for each entry of a shard; what damage ends comes last."""
-        if shard not in self._parts:
-            self._parts[shard] = self._merge(shard)
-        return self._parts[shard]
+        which = shard, reading if self._is_drawn else 0
+        if which not in self._parts:
+            found = self._merge(shard) if which[1] == 0 else self.parts(shard)
+            self._parts[which] = [
+                replace(each, reading=which[1]) if isinstance(each, Part) else each for each in found
+            ]
+        return self._parts[which]
 
     def _merge(self, shard):
         name, _ = self.shards[shard]
@@ -157,7 +195,8 @@ class SourceReader:
         return parts
 
     def _join(self, part, partner):
-        other, join = partner.find(part.key), partner.join
+        join = partner.join
+        other = partner.find(part.key) if join.on is None else partner.find_named(self._name_of(part, join))
         names = {old.lower(): new for new, old in join.rename.items()}
         taken = None if join.fields is None else [each.lower() for each in join.fields]
         if other is not None:
@@ -182,6 +221,15 @@ class SourceReader:
             return
         for name in join.names:
             part.files.setdefault(name, None)
+
+    def _name_of(self, part, join):
+        """The name of the partner's sample (docs/joins.md, by name); None if there is none."""
+        if join.on == "__key__":
+            return part.key
+        path = parse_expression(join.on).paths[0]
+        if path[0] not in part.files:
+            return None
+        return _walk(self._decode(path[0], path[0], part.files[path[0]]), path[1:], True)
 
     def _is_needed(self, suffix):
         source = self.source
@@ -255,6 +303,8 @@ class SourceReader:
                 if isinstance(found, np.ndarray):
                     raise SampleError("decode", "`where` is an array")
                 return bool(found)
+        except LeftOutError:  # later
+            return True
         except SampleError as error:
             self.skip_or_raise(error)
             return False
@@ -391,6 +441,8 @@ class SourceReader:
             known = {"__key__": part.key, "__url__": part.url, "__source__": self.name, **part.files}
             if name in known:
                 return _walk(known[name], rest, optional)
+        if name in self._homes:
+            return _walk(self.make(part, fields, self._homes[name])[name], rest, optional)
         stored = fields.get(name)
         if stored is None:
             if optional:
@@ -408,6 +460,60 @@ class SourceReader:
         if rest in (("seconds",), ("bucket",)):
             raise NotImplementedError(f"`{rest[0]}` in an expression")
         return _walk(self._decode(name, suffix, data), rest, optional)
+
+    def fetch(self, part):
+        """Return the objects that a raw sample names in local roots, by field (docs/references.md).
+
+        Raises:
+            LeftOutError: the sample is left out.
+        """
+        found = {}
+        for name, entry in self.source.fetch.items():
+            path = parse_expression(entry.url).paths[0]
+            reference = self._value(part, {each: each for each in part.files}, path, True)
+            file = None if reference in (None, MISSING, "") else Path(entry.root) / reference
+            if file is not None and file.exists():
+                found[name] = file.read_bytes()
+                continue
+            missing = entry.missing or self.source.missing
+            if missing == "skip":
+                raise LeftOutError
+            if missing == "error":
+                raise SampleError("decode", f"{part.key} names no object for `{name}`")
+            found[name] = None
+        return found
+
+    def make(self, part, fields, name):
+        """Return what an entry of `make` makes (docs/steps.md), in plain Python: the values by field.
+
+        Raises:
+            LeftOutError: the sample is left out.
+        """
+        recipe, found = self.source.make[name], {}
+        for text, is_optional in _origins(recipe):
+            path = parse_expression(text).paths[0]
+            is_there = fields.get(path[0]) is not None or path[0] in self._homes
+            value = self._value(part, fields, path, True) if is_there else None
+            found[text] = None if value is MISSING else value, is_optional
+        lacks_all = all(value is None for value, _ in found.values())
+        names = [field for field, home in self._homes.items() if home == name]
+        if any(value is None and (lacks_all or not is_optional) for value, is_optional in found.values()):
+            if self.source.missing == "none":
+                return dict.fromkeys(names)
+            if self.source.missing == "skip":
+                raise LeftOutError
+            raise SampleError("decode", f"{part.key} lacks what `{name}` is made of")
+        key = key64(self.spec.seed, "make", name, part.key.encode().hex(), part.reading)
+
+        def draw(number):
+            return (random64(key, number) >> 11) / 2**53
+
+        made = _STEPS[recipe.step](recipe, {text: value for text, (value, _) in found.items()}, draw)
+        return (
+            {field or name: value for field, value in made.items()}
+            if isinstance(made, dict)
+            else {name: made}
+        )
 
     def _decode(self, name, suffix, data):
         """Return the value of a field. Only bytes are decoded."""
@@ -453,12 +559,15 @@ class SourceReader:
         Args:
             sample: the sample itself, if it was decoded for the cost.
         """
-        if sample is not None:
-            found = self._evaluate(part, _texts_of(batch), absent=None, sample=sample)
-        else:
-            if id(part) not in self._values:
-                self._values[id(part)] = self._evaluate(part, _texts_of(batch), absent=None)
-            found = self._values[id(part)]
+        try:
+            if sample is not None:
+                found = self._evaluate(part, _texts_of(batch), absent=None, sample=sample)
+            else:
+                if id(part) not in self._values:
+                    self._values[id(part)] = self._evaluate(part, _texts_of(batch), absent=None)
+                found = self._values[id(part)]
+        except LeftOutError:
+            return None
         return None if found is None else self._weigh(found, batch, sample)
 
     def measure_finished(self, sample, batch):
@@ -501,14 +610,27 @@ class SourceReader:
         fields = self.arrange(part)
         if fields is None:
             return None
+        try:
+            objects = self.fetch(part)
+        except LeftOutError:
+            return None
         sample = {"__key__": part.key, "__url__": part.url, "__source__": self.name}
         sample |= {name: deepcopy(value) for name, value in part.files.items() if _is_reserved(name)}
         for name, stored in fields.items():
             suffix = part.suffixes.get(stored, stored)
             sample[name] = None if stored is None else self._decode(name, suffix, part.files[stored])
+        for name, data in objects.items():
+            if self._only is None or name in self._only:
+                sample[name] = None if data is None else self._decode(name, name, data)
+        try:
+            for name in self._making:
+                sample |= self.make(part, fields, name)
+        except LeftOutError:
+            return None
         if self.source.scale is not None:
             raise NotImplementedError("`scale`")
         source, spec = self.source, self.spec
+        sample |= deepcopy(self.companions)
         number = random64(number_key, ordinal)
         with lend_generators(number ^ _GLOBALS), provide_sample_rng(number, part.url):
             try:
@@ -524,7 +646,7 @@ class SourceReader:
                 raise
             except Exception as error:
                 raise SampleError("map", str(error)) from error
-        return self._project(sample)
+        return self._project({name: value for name, value in sample.items() if name not in self.companions})
 
     def _check_expectations(self, sample):
         expected = {} if self.source.expect is None else self.source.expect.fields
@@ -564,6 +686,179 @@ class SourceReader:
                     raise SampleError("decode", f"the sample has no `{entry}`")
                 kept[entry.split(";")[0]] = None
         return kept
+
+
+_DRAWING = {"choose", "crop", "mask_tokens"}
+
+
+def _origins(recipe):
+    """What an entry of `make` is made of, and whether a sample may lack that."""
+    first = getattr(recipe, recipe.step)
+    found = [(first, False)] if isinstance(first, str) else [(each, True) for each in first]
+    if recipe.step == "chat":
+        found += [(recipe.prompt, False)] if recipe.prompt else []
+        found += [(each, True) for each in (recipe.images, recipe.image_length) if isinstance(each, str)]
+    if recipe.step == "crop":
+        parts = recipe.masks, recipe.boxes, recipe.points
+        found += [(each, False) for part in parts for each in part.values()]
+    return found
+
+
+def _made_of(recipe):
+    """The fields of which a field is made, and whether a sample may lack them."""
+    return [(parse_expression(text).paths[0][0], is_optional) for text, is_optional in _origins(recipe)]
+
+
+# The steps of `make`: (the entry, its origins by their text, random numbers) → the values by field, or a single one
+
+
+def _label(recipe, found, draw):
+    (value,) = found.values()
+    names, text = dict(recipe.names), str(value).strip()
+    names |= {alias: names[each] for alias, each in recipe.aliases.items()}
+    if text not in names and recipe.unknown == "error":
+        raise SampleError("decode", f"{text} is not a class")
+    return names.get(text, recipe.unknown)
+
+
+def _tokenize(recipe, found, draw):
+    (text,) = found.values()
+    ids = [LETTERS.index(sign if sign in LETTERS else "<unk>") for sign in text if sign != "\n"]
+    end = [] if recipe.eos is None else [LETTERS.index(recipe.eos)]
+    if recipe.truncate is not None:
+        ids = ids[: recipe.truncate - len(end)]
+    if not ids + end:
+        raise LeftOutError
+    return np.array(ids + end, np.int64)
+
+
+def _choose(recipe, found, draw):
+    values = found[recipe.choose] if isinstance(recipe.choose, str) else [*found.values()]
+    weights = [0 if value is None else 1 for value in values]
+    if recipe.weights is not None:
+        weights = [weight * each for weight, each in zip(weights, recipe.weights, strict=True)]
+    if not sum(weights):
+        raise SampleError("decode", "there is nothing to choose from")
+    point, total = draw(0) * sum(weights), 0
+    for value, weight in zip(values, weights, strict=True):
+        total += weight
+        if total > point:
+            return value
+    raise AssertionError
+
+
+def _mask_tokens(recipe, found, draw):
+    (ids,) = found.values()
+    special = {LETTERS.index(text) for text in ("<unk>", "<end>", recipe.mask_token)}
+    numbers = np.random.Philox(key=math.floor(draw(0) * 2**53)).random_raw(3 * len(ids)).tolist()
+    x, y, z = ([(each >> 11) / 2**53 for each in numbers[n * len(ids) :][: len(ids)]] for n in range(3))
+    masked, labels = [], []
+    for at, token in enumerate(np.asarray(ids).tolist()):
+        is_chosen = x[at] < recipe.probability and token not in special
+        labels.append(token if is_chosen else -100)
+        if is_chosen and y[at] < 0.8:
+            token = LETTERS.index(recipe.mask_token)
+        elif is_chosen and y[at] < 0.9:
+            token = math.floor(z[at] * len(LETTERS))
+        masked.append(token)
+    made_field, labels_field = (np.array(each, np.int64) for each in (masked, labels))
+    return {None: made_field, recipe.labels: labels_field}
+
+
+def _chat(recipe, found, draw):
+    """The template is that of `oracle.data`: the first letter of the role, a space, the text, and `<end>`."""
+    before = found[recipe.prompt] if recipe.prompt else []
+    messages = [*before, *found[recipe.chat]]
+    images = len(found.get(recipe.images) or ()) if recipe.images else 0
+    lengths = found.get(recipe.image_length, recipe.image_length)
+    lengths = iter(lengths if isinstance(lengths, list) else [lengths] * images)
+    answers = [at for at, each in enumerate(messages) if each["role"] == "assistant" and at >= len(before)]
+    if recipe.loss == "last":
+        answers = answers[-1:]
+    end, ids, labels = TALK.index("<end>"), [], []
+    for at, message in enumerate(messages):
+        head, text = f"{message['role'][0]} ", message["content"]
+        tokens = _letters(head)
+        has_loss = [recipe.loss == "all"] * len(tokens)
+        for number, piece in enumerate(text.split("<img>") if recipe.images else [text]):
+            image = [TALK.index("<img>")] * next(lengths) if number else []
+            tokens += image + _letters(piece)
+            has_loss += [False] * len(image) + [recipe.loss == "all" or at in answers] * len(_letters(piece))
+        ids += [*tokens, end]
+        has_loss.append(recipe.loss == "all" or at in answers)
+        labels += [token if each else -100 for token, each in zip([*tokens, end], has_loss, strict=True)]
+    made = {None: np.array(ids, np.int64)}
+    return made | ({recipe.labels: np.array(labels, np.int64)} if recipe.labels else {})
+
+
+def _letters(text):
+    return [TALK.index(sign if sign in LETTERS else "<unk>") for sign in text]
+
+
+def _crop(recipe, found, draw):
+    image = found[recipe.crop]
+    high, wide = image.shape
+    left, top, width, height = _draw_crop(recipe, wide, high, draw)
+    is_flipped = draw(3) < recipe.hflip
+    sides = recipe.size if isinstance(recipe.size, tuple) else (recipe.size, recipe.size)
+
+    def take(pixels):
+        part = Image.fromarray(pixels[top : top + height, left : left + width])
+        resized = np.array(part.resize((sides[1], sides[0]), Image.Resampling.NEAREST))
+        return resized[:, ::-1] if is_flipped else resized
+
+    def move(x, y):
+        x, y = (x - left) * (sides[1] / width), (y - top) * (sides[0] / height)
+        return (sides[1] - x if is_flipped else x), y
+
+    made, kept = {None: take(image)}, []
+    made |= {name: take(found[text]) for name, text in recipe.masks.items()}
+    for name, text in recipe.boxes.items():
+        boxes, kept = [], []
+        for at, (x, y, right, bottom) in enumerate(found[text]):
+            (x, y), (right, bottom) = move(x, y), move(right, bottom)
+            x, right = min(x, right), max(x, right)
+            x, right = (min(max(each, 0), sides[1]) for each in (x, right))
+            y, bottom = (min(max(each, 0), sides[0]) for each in (y, bottom))
+            is_inside = right > x and bottom > y
+            kept += [at] if is_inside else []
+            boxes += [[x, y, right, bottom]] if is_inside or recipe.kept is None else []
+        made[name] = np.array(boxes, np.float32).reshape(-1, 4)
+    if recipe.kept is not None:
+        made[recipe.kept] = np.array(kept, np.int64)
+    for name, text in recipe.points.items():
+        points = []
+        for x, y, is_visible in found[text]:
+            x, y = move(x, y)
+            points.append([x, y, is_visible if 0 <= x <= sides[1] and 0 <= y <= sides[0] else 0])
+        for one, two in recipe.flip_points if is_flipped else ():
+            points[one], points[two] = points[two], points[one]
+        made[name] = np.array(points, np.float32)
+    return made
+
+
+def _draw_crop(recipe, wide, high, draw):
+    """The left and top, width and height of a random crop."""
+    (least, most), (low, high_ratio) = recipe.scale, recipe.ratio
+    for first in range(8, 48, 4):
+        area = wide * high * (least + draw(first) * (most - least))
+        logarithms = math.log(low), math.log(high_ratio)
+        ratio = math.exp(logarithms[0] + draw(first + 1) * (logarithms[1] - logarithms[0]))
+        width, height = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
+        if 0 < width <= wide and 0 < height <= high:
+            top = math.floor(draw(first + 2) * (high - height + 1))
+            return math.floor(draw(first + 3) * (wide - width + 1)), top, width, height
+    raise NotImplementedError("no crop fits")
+
+
+_STEPS = {
+    "chat": _chat,
+    "choose": _choose,
+    "crop": _crop,
+    "label": _label,
+    "mask_tokens": _mask_tokens,
+    "tokenize": _tokenize,
+}
 
 
 def _sets(call):
@@ -618,10 +913,26 @@ class _Partner:
             raise SampleError("shard", f"the partner of {key} is damaged")
         return None
 
+    def find_named(self, name):
+        """Return the sample that a record names: as it is, without its extension, or without NeMo's `-sub1`."""
+        if name is None:
+            return None
+        folder, slash, base = str(name).rpartition("/")
+        plain = folder + slash + base.partition(".")[0]
+        for form in (str(name), plain, re.sub(r"-sub\d+$", "", plain)):
+            if any(isinstance(each, Damage) and each.key == form for each in self.entries):
+                raise SampleError("shard", f"the partner {form} is damaged")
+            if form in self.places:
+                return self.entries[self.places[form]]
+        if any(isinstance(each, Damage) for each in self.entries):
+            raise SampleError("shard", f"{name} may be among what is damaged")
+        return None
+
 
 def is_in_subset(text, part, seed):
     """Whether a text is in a part of the samples (docs/selection.md)."""
-    number = crc32(text.encode("utf-8", "surrogateescape"), crc32(str(seed).encode()) if seed else 0)
+    errors = "surrogatepass" if any("\ud800" <= sign < "\udc80" for sign in text) else "surrogateescape"
+    number = crc32(text.encode("utf-8", errors), crc32(str(seed).encode()) if seed else 0)
     number = (number ^ number >> 16) * GOLDEN & MASK
     return int(part[0] * 2**64) <= number < int(part[1] * 2**64)
 

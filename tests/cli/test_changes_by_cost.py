@@ -1,0 +1,67 @@
+"""`explain` and `simulate` count the windows and the batches of batches by cost apart."""
+
+import json
+import re
+
+import pytest
+from click.testing import CliRunner
+from shardmaking import write_shard
+
+from wdspec.cli.main import cli
+
+WINDOWS, BATCHES_OF_A_WINDOW = 4, 5
+
+
+@pytest.fixture
+def spec(tmp_path, monkeypatch):
+    """Windows of 20 samples that cost 1 each, in batches of 4; shares change after the first window of four."""
+    monkeypatch.chdir(tmp_path)
+    for name in "ab":
+        samples = [(f"{n:03}", {"txt": b"x"}) for n in range(100)]
+        write_shard(tmp_path / f"{name}.tar", samples)
+    schedule = [{"at": 0, "shares": {"a": 1, "b": 0}}, {"at": 20, "shares": {"a": 0, "b": 1}}]
+    described = {
+        "dataset": [{"name": name, "shards": f"{name}.tar"} for name in "ab"],
+        "mix": {"schedule": schedule},
+        "batch": {"cost": "txt.length", "max_cost": 4, "window": 20, "collate": {"txt": "list"}},
+        "epoch": {"batches": WINDOWS * BATCHES_OF_A_WINDOW},
+    }
+    (tmp_path / "spec.yaml").write_text(json.dumps(described))
+    return "spec.yaml"
+
+
+def run(*arguments):
+    return CliRunner().invoke(cli, [*arguments, "--ranks", "1", "--workers", "0"]).output
+
+
+def test_both_say_at_which_batch_shares_change(spec):
+    says = f"shares change at about batch {BATCHES_OF_A_WINDOW};"
+    assert says in run("explain", spec)
+    assert says in run("simulate", spec, "--probe")
+
+
+def test_without_windows_simulate_says_at_which_sample_shares_change(spec):
+    assert "shares change at sample 20;" in run("simulate", spec)
+
+
+def test_mean_shares_are_those_of_the_windows_of_an_epoch(spec):
+    rows = json.loads(run("explain", spec, "--format", "json"))["sources"]
+    shares = {row["name"]: row["share"] for row in rows}
+    assert shares == {"a": 1 / WINDOWS, "b": 1 - 1 / WINDOWS}
+
+
+def test_the_end_of_a_source_is_said_in_batches_and_stats_does_not_miss_the_file_that_it_writes(
+    spec, tmp_path
+):
+    described = json.loads((tmp_path / "spec.yaml").read_text())
+    described |= {"mix": {}, "stats": "stats.json"}
+    described["dataset"][0] |= {"max_passes": 1, "on_exhausted": "drop"}
+    (tmp_path / "spec.yaml").write_text(json.dumps(described))
+    first = CliRunner().invoke(cli, ["stats", spec])
+    assert first.exit_code == 0, first.output
+    assert "cannot be used" not in first.output
+    shown = run("explain", spec)
+    start = re.search(r"`a` is exhausted at (about batch [1-9][0-9]*): other sources only", shown)
+    assert start is not None, shown
+    assert f"shares change at {start[1]}; the table" in shown
+    assert f"shares change at {start[1]};" in run("simulate", spec, "--probe")

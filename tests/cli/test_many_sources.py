@@ -1,0 +1,66 @@
+"""Reports about very many sources: the largest ones, those in trouble, and how many others there are; JSON has all."""
+
+import json
+
+import pytest
+from commandline import within
+from shardmaking import write_source
+
+from wdspec.cli.output import LARGEST
+
+LARGE = ("s040", "s050")
+
+
+@pytest.fixture
+def spec(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    lines = ["name,shards,weight"]
+    for number in range(100):
+        name = f"s{number:03}"
+        write_source(".", name, shards=1, samples=8 if name in LARGE else 2)
+        lines.append(f"{name},{name}-000.tar,{10 if name in LARGE else 1}")
+    (tmp_path / "sources.csv").write_text("\n".join(lines))
+    (tmp_path / "spec.yaml").write_text('dataset: "@sources.csv"\nbatch: 8\nepoch: 4800\n')
+    return "spec.yaml"
+
+
+def sources_in(table):
+    return [line.split()[0] for line in table.splitlines() if line.startswith("s0")]
+
+
+@pytest.mark.parametrize("command", ["explain", "simulate", "stats"])
+def test_a_table_shows_the_largest_sources_and_how_many_more_there_are(spec, command):
+    text, _ = within(command, spec)
+    tables = [block for block in text.split("\n\n") if "more, in --format json" in block]
+    assert tables
+    for table in tables:
+        shown = sources_in(table)
+        assert {*LARGE} <= {*shown}
+        assert len(shown) == LARGEST
+        rows = 200 if "txt" in table else 100  # a row for each of the two fields
+        assert table.splitlines()[-1].startswith(f"… and {rows - LARGEST} more")
+
+
+def test_a_source_with_a_warning_is_shown_among_the_largest(spec, tmp_path):
+    (tmp_path / "s070-000.tar").unlink()
+    text, _ = within("explain", spec, code=1)
+    assert "W501" in text
+    assert "s070" in sources_in(next(block for block in text.split("\n\n") if "share" in block))
+
+
+def test_the_first_shards_are_those_of_the_largest_sources(spec):
+    text, _ = within("explain", spec)
+    slots = next(block for block in text.split("\n\n") if block.startswith("rank"))
+    assert len(slots.splitlines()) == 1 + LARGEST
+
+
+def test_json_has_all_sources(spec):
+    text, _ = within("explain", spec, "--format", "json")
+    assert len(json.loads(text)["sources"]) == 100
+
+
+def test_explain_says_what_a_worker_needs_to_read_them(spec):
+    text, _ = within("explain", spec)
+    [memory] = [line for line in text.splitlines() if line.startswith("memory")]
+    assert "(100 are read in turn; of local files and copies, at most about 80 are open)" in memory
+    assert "26.2 MB in the buffers of its open shards" in memory

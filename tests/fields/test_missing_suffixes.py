@@ -1,0 +1,59 @@
+"""A missing field: the error names the files that samples have, and those of the same format."""
+
+import io
+import tarfile
+
+import pytest
+
+import wdspec
+from wdspec.spec.load import check
+
+
+def read(folder, files, **source):
+    with tarfile.open(folder / "a.tar", "w") as tar:
+        for name in files:
+            tar.addfile(tarfile.TarInfo(name), io.BytesIO())
+    spec = {"dataset": [{"name": "a", "shards": f"{folder}/a.tar", "decode": "raw", **source}]}
+    with wdspec.loader(spec, num_workers=0) as loader:
+        return next(iter(loader))
+
+
+@pytest.mark.parametrize(
+    ("files", "source", "says"),
+    [
+        (["0.jpeg", "0.json"], {"extensions": "jpg"},
+         r"Samples also have jpeg, json, which `extensions` leaves out. Write `jpg;jpeg` in `extensions`"),
+        (["0.tiff", "0.cls"], {"extensions": "tif cls"}, r"Write `tif;tiff` in `extensions` to take `tiff` as well"),
+        (["0.jpeg", "0.cls"], {"rename": {"image": "jpg"}}, r"Write `image: jpg;jpeg` in `rename`"),
+    ],
+)  # fmt: skip
+def test_an_error_for_a_missing_file_names_the_suffix_of_the_same_format(tmp_path, files, source, says):
+    with pytest.raises(wdspec.FieldError, match=says):
+        read(tmp_path, files, **source)
+
+
+@pytest.mark.parametrize("source", [{"extensions": "jpg;jpeg"}, {"rename": {"image": "jpg;jpeg"}}])
+def test_the_suffix_that_the_error_names_is_read(tmp_path, source):
+    assert {"jpg", "image"} & read(tmp_path, ["0.jpeg"], **source).keys()
+
+
+def test_other_formats_are_not_suggested(tmp_path):
+    with pytest.raises(wdspec.FieldError, match="Samples also have png, which") as said:
+        read(tmp_path, ["0.png"], extensions="jpg")
+    assert "as well" not in str(said.value)
+
+
+@pytest.mark.parametrize(
+    ("extensions", "hint"),
+    [
+        ("jpg;JPG", "write `jpg`, as letter case is ignored"),
+        ("txt jpg;png;Jpg", "write `jpg;png`, as letter case is ignored"),
+    ],
+)
+def test_an_alternative_that_differs_in_letter_case_alone_is_a_warning(extensions, hint):
+    problems = check({"dataset": [{"shards": "a.tar", "extensions": extensions}]})[1]
+    assert [(each.code, each.hint) for each in problems] == [("W375", hint)]
+
+
+def test_other_alternatives_are_no_problem():
+    assert not check({"dataset": [{"shards": "a.tar", "extensions": "jpg;jpeg;png txt"}]})[1]

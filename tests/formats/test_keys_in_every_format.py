@@ -1,0 +1,152 @@
+"""The same data in tar, JSON Lines, Parquet and Arrow give the same samples under the keys of a source."""
+
+import io
+import json
+import tarfile
+
+import pyarrow
+import pyarrow.feather
+import pyarrow.parquet
+import pytest
+
+import wdspec
+
+ROWS = [
+    {"__key__": f"k{n:02d}", "txt": f"text {n}", "cls": n % 3, "json": {"n": n, "even": n % 2 == 0}}
+    for n in range(12)
+]
+MORE = [{"__key__": f"k{n:02d}", "text": f"more {n}"} for n in range(0, 12, 2)]
+"""Samples of partners: every second one has no partner."""
+KEYS = {
+    "nothing": {},
+    "extensions": {"extensions": "txt cls"},
+    "alternatives": {"extensions": "text;txt cls"},
+    "rename": {"rename": {"caption": "txt"}},
+    "missing: skip": {"extensions": "txt nothing", "missing": "skip", "empty": "allow"},
+    "missing: none": {"extensions": "txt nothing", "missing": "none"},
+    "where on a number": {"where": "cls == 1"},
+    "where on a text": {"where": "txt in ['text 1', 'text 4'] or txt.length > 6"},
+    "where on a map": {"where": "json.n >= 4 and not json.even"},
+    "where of another kind": {"where": "cls == '1'"},
+    "where on a file that is not delivered": {"where": "json.n < 3", "extensions": "txt"},
+    "where and rename": {"where": "label != 0", "rename": {"label": "cls"}},
+    "subset": {"subset": "50%"},
+    "subset of a value": {"subset": {"of": "json.n", "part": "50%"}},
+    "keys": {"keys": ["k03", "k07"]},
+    "exclude": {"exclude": ["k03", "k07"]},
+    "keys_of": {"keys": ["1"], "keys_of": "cls"},
+    "tags": {"tags": {"origin": "web", "n": 3}},
+    "repeat": {"repeat": 2},
+    "expect": {"expect": {"fields": {"cls": {"range": [0, 2]}, "txt": {"type": "str"}}}},
+    "expect that fails": {"expect": {"fields": {"cls": {"range": [0, 1]}}}},
+    "map": {"map": {"txt": {"call": "builtins:str.upper"}}},
+    "shuffle": {"shuffle": 5},
+    "order": {"order": "sequential", "shuffle": 0},
+    "interleave": {"interleave": 2},
+    "decode of text": {"decode": {"txt": "txt", "cls": "cls", "json": "json"}},
+    "decode of whole samples": {"decode": ["rgb8", "json"]},
+    "join": {
+        "join": [{"shards": "b.{format}", "fields": "text", "rename": {"extra": "text"}, "missing": "none"}]
+    },
+    "join that skips": {"join": [{"shards": "b.{format}", "fields": "text", "missing": "skip"}]},
+    "join and where": {
+        "join": [{"shards": "b.{format}", "fields": "text", "missing": "skip"}],
+        "where": "text == 'more 4'",
+    },
+    "lookup": {"lookup": [{"table": "t.csv", "fields": "score"}]},
+    "lookup on a value": {
+        "lookup": [{"table": "t.csv", "on": "cls", "fields": "score", "rename": {"s": "score"}}]
+    },
+    "lookup on a text": {"lookup": [{"table": "t.csv", "on": "txt", "fields": "score", "missing": "skip"}]},
+}
+BATCHES = {
+    "size": 5,
+    "accumulate": {"size": 4, "accumulate": True},
+    "ragged": {"size": 4, "ragged": "list"},
+    "collate": {"size": 4, "collate": {"cls": "list"}},
+    "cost of a value": {"cost": "cls + 1", "max_cost": 6, "window": 6},
+    "cost of a text": {"cost": "txt.length", "max_cost": 20, "window": 6},
+    "cost of a map": {"cost": "json.n + 1", "max_cost": 20, "window": 6, "overlong": "drop"},
+    "limits": {"cost": "cls + 1", "max_cost": 9, "limits": {"json.n": 12}, "window": 6},
+    "size_multiple": {"cost": "cls + 1", "max_cost": 9, "size_multiple": 2, "window": 6},
+    "group_by": {"size": 2, "group_by": "cls", "window": 12},
+    "group_by a text": {"size": 2, "group_by": "txt.length", "window": 12, "incomplete": "drop"},
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("formats")
+    with tarfile.open(folder / "a.tar", "w") as tar:
+        for row in ROWS:
+            for name, text in (
+                ("txt", row["txt"]),
+                ("cls", str(row["cls"])),
+                ("json", json.dumps(row["json"])),
+            ):
+                info = tarfile.TarInfo(f"{row['__key__']}.{name}")
+                info.size = len(text)
+                tar.addfile(info, io.BytesIO(text.encode()))
+    with tarfile.open(folder / "b.tar", "w") as tar:
+        for row in MORE:
+            info = tarfile.TarInfo(f"{row['__key__']}.text")
+            info.size = len(row["text"])
+            tar.addfile(info, io.BytesIO(row["text"].encode()))
+    for name, rows in ("a", ROWS), ("b", MORE):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        table = pyarrow.Table.from_pylist(rows)
+        pyarrow.parquet.write_table(table, folder / f"{name}.parquet")
+        pyarrow.feather.write_feather(table, folder / f"{name}.arrow", compression="uncompressed")
+    table = [f"{row['__key__']},{row['__key__'][1:]}" for row in ROWS]
+    table += [f"{label},{label}.5" for label in range(3)] + [f"text {n},{n}" for n in range(6)]
+    (folder / "t.csv").write_text("key,score\n" + "\n".join(table) + "\n")
+    return folder
+
+
+def outcome(path, source, **top):
+    """The samples or batches of a pass without their URLs, or the start of the error."""
+    folder, format = f"{path.parent}/", path.suffix[1:]
+    text = json.dumps(source).replace("b.{format}", f"{folder}b.{format}").replace("t.csv", f"{folder}t.csv")
+    try:
+        with wdspec.loader(
+            {"dataset": [{"name": "a", "shards": str(path), **json.loads(text)}], "epoch": "pass", **top},
+            num_workers=0,
+        ) as loader:
+            samples = [dict(sample) for sample in loader if top or sample["__mask__"]]
+    except wdspec.WdspecError as error:
+        return error.code, error.message
+    for sample in samples:
+        del sample["__url__"]
+    return samples if not top else [repr(each) for each in samples]
+
+
+@pytest.mark.parametrize("source", KEYS.values(), ids=KEYS)
+def test_a_key_means_the_same_in_every_format(shards, source):
+    expected = outcome(shards / "a.tar", source)
+    for name in ("a.jsonl", "a.parquet", "a.arrow"):
+        assert outcome(shards / name, source) == expected, name
+
+
+@pytest.mark.parametrize("batch", BATCHES.values(), ids=BATCHES)
+def test_a_key_of_batch_means_the_same_in_every_format(shards, batch):
+    expected = outcome(shards / "a.tar", {}, batch=batch)
+    assert isinstance(expected, list), expected
+    for name in ("a.jsonl", "a.parquet", "a.arrow"):
+        assert outcome(shards / name, {}, batch=batch) == expected, name
+    assert expected != outcome(shards / "a.tar", {}, batch=3)
+
+
+def test_the_cases_have_samples_or_the_error_that_they_are_for(shards):
+    counts = {
+        name: len(found)
+        for name, source in KEYS.items()
+        if isinstance(found := outcome(shards / "a.tar", source), list)
+    }
+    assert sorted(KEYS.keys() - counts.keys()) == [
+        "expect that fails",
+        "missing: skip",
+        "where of another kind",
+    ]
+    assert counts["where on a map"] == 4
+    assert counts["repeat"] == 24
+    assert all(counts.values())

@@ -1,0 +1,61 @@
+"""Commands on specs whose samples name objects (docs/references.md)."""
+
+import json
+import tarfile
+
+import pytest
+from commandline import within
+from servers.objects import ObjectServer, data_of
+from shardmaking import write_shard
+
+
+@pytest.fixture
+def server():
+    with ObjectServer() as running:
+        yield running
+
+
+def spec_of(folder, server, references, **more):
+    """A file with a spec whose rows name these objects."""
+    rows = [(f"{at:03d}", {"json": json.dumps({"url": name}).encode()}) for at, name in enumerate(references)]
+    write_shard(folder / "rows.tar", rows)
+    fetch = {"bin": {"url": "json.url", "root": server.url}}
+    source = {"name": "a", "shards": "rows.tar", "fetch": fetch, "where": "json.url != ''", **more}
+    (folder / "spec.yaml").write_text(json.dumps({"dataset": [source]}))
+    return folder / "spec.yaml"
+
+
+def test_process_writes_shards_that_have_the_objects(tmp_path, server):
+    spec = spec_of(tmp_path, server, ["ok/0", "", "ok/1", "ok/2"])
+    within("process", spec, "--output", tmp_path / "out", "--jobs", 0, folder=tmp_path)
+    with tarfile.open(next((tmp_path / "out").glob("*.tar"))) as tar:
+        found = {member.name: tar.extractfile(member).read() for member in tar}
+    expected = {"000.bin": data_of("0"), "002.bin": data_of("1"), "003.bin": data_of("2")}
+    assert {name: data for name, data in found.items() if name.endswith(".bin")} == expected
+    assert json.loads(found["000.json"]) == {"url": "ok/0"}
+    assert server.requests == {f"/ok/{name}": 1 for name in range(3)}
+
+
+def test_check_reports_objects_that_are_missing_wrong_or_not_allowed(tmp_path, server):
+    references = ["ok/0", "status-404/x", "page/x", "../x", "ok/1"]
+    shown, _ = within("check", spec_of(tmp_path, server, references), "--jobs", 0, folder=tmp_path, code=1)
+    for code, key in (("D262", "001"), ("D264", "002"), ("D261", "003")):
+        [line] = [line for line in shown.splitlines() if code in line]
+        assert f"key {key}" in line
+    assert "3 errors" in shown
+
+
+def test_explain_says_where_objects_come_from_without_secrets(tmp_path, server):
+    spec = spec_of(tmp_path, server, ["ok/0"])
+    spec.write_text(spec.read_text().replace("http://", "http://user:canary@"))
+    shown, said = within("explain", spec, folder=tmp_path)
+    assert f"@{server.host}" in shown
+    assert "fetch bin from" in shown
+    assert "canary" not in shown + said
+
+
+def test_a_lock_and_statistics_are_those_of_the_shards(tmp_path, server):
+    spec = spec_of(tmp_path, server, ["ok/0", "ok/1"])
+    within("stats", spec, "--jobs", 0, folder=tmp_path)
+    within("lock", spec, folder=tmp_path)
+    assert not server.requests

@@ -1,0 +1,51 @@
+"""Random specs whose sources have companions: the loader gives what the reference model gives, also after a resume."""
+
+import pytest
+from oracle import fuzz
+from oracle.record import data_folder
+
+
+@pytest.fixture(scope="module", autouse=True)
+def folder():
+    """The data, as the working directory."""
+    with data_folder() as path:
+        yield path
+
+
+def check(seeds, least, having=""):
+    """Check the trials of seeds."""
+    found = fuzz.run(seeds, draw=fuzz.draw_trial_with_companions, having=having)
+    assert not found["failures"], "see what was printed above"
+    assert found["counts"]["checked"] >= least, found["counts"]
+
+
+def test_random_specs_with_companions_give_what_the_model_gives():
+    check(range(6), 3)
+
+
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(198, id="a pass"),
+        pytest.param(212, id="windows of a pass"),
+        pytest.param(214, id="windows of a pass that reshuffles"),
+        pytest.param(218, id="windows of a pass that reshuffles, again", marks=pytest.mark.long),
+    ],
+)
+def test_companions_of_a_pass_are_the_same_after_a_resume(seed):
+    check([seed], 1, having='"pass"')
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("having", ['"reshuffle": true', '"pass"'])
+@pytest.mark.parametrize("first", range(2000, 3000, 200))
+def test_many_random_passes_with_companions_give_what_the_model_gives(first, having):
+    check(range(first, first + 200), 15, having)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("first", range(1000, 2000, 100))
+def test_many_random_specs_with_companions_give_what_the_model_gives(first):
+    check(range(first, first + 100), 40)

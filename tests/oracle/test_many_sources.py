@@ -1,0 +1,141 @@
+"""Mixes of many sources: a few descriptors and little memory, and the batches of the reference model."""
+
+import gzip
+import json
+import os
+import random
+import resource
+from collections import defaultdict
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from oracle.model import Model
+from oracle.plain import plain
+from shardmaking import write_shard
+
+import wdspec
+from wdspec.base.errors import UsageError
+from wdspec.base.handles import FEW, MOST
+from wdspec.planning import order
+
+
+@pytest.fixture
+def few_descriptors():
+    """A process may have 256 descriptors."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def count_descriptors():
+    return len(os.listdir("/proc/self/fd"))
+
+
+def write_links(folder, count):
+    """Two small shards under the names of those of many sources; returns the spec that mixes them."""
+    for shard in range(2):
+        samples = [(f"{shard}{i}", {"txt": f"{shard} {i}".encode()}) for i in range(3)]
+        write_shard(folder / f"{shard}.tar", samples)
+        for n in range(count):
+            os.link(folder / f"{shard}.tar", folder / f"s{n:03d}-{shard}.tar")
+    sources = [{"name": f"s{n:03d}", "shards": f"{folder}/s{n:03d}-{{0..1}}.tar"} for n in range(count)]
+    return {"dataset": sources, "batch": 64, "seed": 3}
+
+
+def test_six_hundred_sources_are_read_with_256_descriptors(tmp_path, few_descriptors):
+    spec, before, most = write_links(tmp_path, 600), count_descriptors(), 0
+    with wdspec.loader(spec, num_workers=0) as loader:
+        for _, batch in zip(range(25), loader, strict=False):
+            assert set(batch["txt"]) <= {f"{shard} {i}" for shard in range(2) for i in range(3)}
+            most = max(most, count_descriptors())
+    assert most <= max(before, FEW) + MOST + 4
+
+
+def test_the_batches_of_a_hundred_sources_are_those_of_the_model(tmp_path):
+    spec = write_links(tmp_path, 100)
+    model = Model(spec)
+    with wdspec.loader(spec, num_workers=0) as loader:
+        for step, batch in zip(range(15), loader, strict=False):
+            assert [plain(batch)] == [plain(item) for item in model.items(step)]
+
+
+def write_kinds(folder, count, chance):
+    """Shards of several formats under the names of those of many sources; returns the sources."""
+    for shard in range(2):
+        texts = [(f"{shard}{i}", f"{shard} {i}") for i in range(chance.randint(2, 5))]
+        write_shard(folder / f"{shard}.tar", [(key, {"txt": text.encode()}) for key, text in texts])
+        write_shard(folder / f"more-{shard}.tar", [(key, {"cls": b"7"}) for key, _ in texts])
+        (folder / f"{shard}.tar.gz").write_bytes(gzip.compress((folder / f"{shard}.tar").read_bytes()))
+        lines = [json.dumps({"__key__": key, "txt": text}) for key, text in texts]
+        (folder / f"{shard}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        rows = [{"__key__": key, "txt": text} for key, text in texts]
+        pq.write_table(pa.Table.from_pylist(rows), folder / f"{shard}.parquet", row_group_size=2)
+    sources = []
+    for n in range(count):
+        suffix = chance.choice(("tar", "tar", "tar.gz", "jsonl", "parquet"))
+        for shard in range(2):
+            os.link(folder / f"{shard}.{suffix}", folder / f"s{n:03d}-{shard}.{suffix}")
+        source = {"name": f"s{n:03d}", "shards": f"{folder}/s{n:03d}-{{0..1}}.{suffix}"}
+        if chance.random() < 0.1:
+            source["subset"] = {"part": "50%"}
+        sources.append({**source, "weight": chance.choice((1, 1, 2, 50)), "order": chance.choice(ORDERS)})
+    return sources
+
+
+ORDERS = ("shuffled", "sequential", "resampled")
+SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 200))]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_random_mixes_of_many_sources_are_those_of_the_model_also_when_resumed(tmp_path, seed):
+    chance = random.Random(seed)
+    count, steps = 70 if seed == 0 else chance.choice((66, 90, 150, 300)), 8
+    spec = {
+        "dataset": write_kinds(tmp_path, count, chance),
+        "defaults": {"shuffle": chance.choice((0, 2, 10, 1000)), "extensions": "txt"},
+        "batch": chance.choice((16, 64)),
+        "seed": seed,
+        "elastic": {"ranks": 1, "workers": 2},
+    }
+    model, stop = Model(spec, workers=2), chance.randrange(1, steps)
+    expected = [[plain(item) for item in model.items(step)] for step in range(steps)]
+    with wdspec.loader(spec, num_workers=0) as loader:
+        found = [[plain(batch)] for _, batch in zip(range(stop), loader, strict=False)]
+        state = json.loads(json.dumps(loader.state_dict()))
+    with wdspec.loader(spec, num_workers=0) as loader:
+        loader.load_state_dict(state)
+        found += [[plain(batch)] for _, batch in zip(range(steps - stop), loader, strict=False)]
+    assert found == expected
+
+
+def test_a_state_of_the_earlier_rule_is_refused_in_one_line_or_loses_nothing(tmp_path, monkeypatch):
+    spec = write_links(tmp_path, 260)
+    for source in spec["dataset"]:
+        source["tags"] = {"from": source["name"]}
+    given = defaultdict(list)
+
+    def read(loader, steps):
+        for _, batch in zip(range(steps), loader, strict=False):
+            for name, text in zip(batch["from"], batch["txt"], strict=True):
+                given[name].append(text)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(order, "least_held", lambda share: 16)
+        with wdspec.loader(spec, num_workers=0) as loader:
+            read(loader, 10)
+            state = loader.state_dict()
+    with wdspec.loader(spec, num_workers=0) as loader:
+        with pytest.raises(UsageError) as caught:
+            loader.load_state_dict(state)
+        assert (
+            "\n  sources with small shares (260, such as `s000`): an earlier version of wdspec held 16 samples of each"
+            in str(caught.value)
+        )
+        assert str(caught.value).count("\n") == 2
+        loader.load_state_dict(state, allow_changed=True)
+        read(loader, 16)
+    everything = sorted(f"{shard} {i}" for shard in range(2) for i in range(3))
+    assert len(given) == 260
+    assert all(sorted(texts[:6]) == everything for texts in given.values())

@@ -1,0 +1,231 @@
+"""`errors: skip` never skips what fails because of the machine or the login: these are no damaged data."""
+
+import contextlib
+import errno
+import gc
+import itertools
+import os
+import resource
+import socket
+import ssl
+import sys
+import tempfile
+
+import pytest
+from commandline import within
+from servers.fault_proxy import Script, Status
+from shardmaking import write_shard, write_source
+
+import wdspec
+from wdspec.base.errors import RefusedShardError, ShardError, find_lack
+from wdspec.read import budget
+from wdspec.read.budget import Budget
+from wdspec.spec.language.options import Errors
+from wdspec.stores import local
+
+CODE = """
+import errno, tempfile
+
+def fills(sample):
+    raise MemoryError
+
+def writes(sample):
+    raise OSError(errno.ENOSPC, "No space left on device", "/tmp/x")
+
+def decodes(data):
+    with tempfile.TemporaryFile() as file:
+        file.write(data)
+    return data
+"""
+SKIP = {"skip": ["shard", "decode", "map"]}
+
+
+@pytest.fixture
+def code(tmp_path, monkeypatch):
+    (tmp_path / "failing.py").write_text(CODE)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "failing", raising=False)
+
+
+def samples(shards, count=200, **source):
+    spec = {
+        "dataset": [{"name": "a", "shards": shards, "shuffle": 0, "order": "sequential", **source}],
+        "errors": SKIP,
+    }
+    return [sample["__key__"] for sample in itertools.islice(wdspec.compile(spec), count)]
+
+
+@pytest.fixture
+def few_descriptors():
+    """Leaves so many descriptors to this process."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    taken = []
+
+    def few_descriptors(count):
+        gc.collect()  # what earlier tests have left open would be closed later, and free descriptors
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))
+        with contextlib.suppress(OSError):
+            while True:
+                taken.append(os.open(os.devnull, os.O_RDONLY))
+        for _ in range(count):
+            os.close(taken.pop())
+
+    yield few_descriptors
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    for each in taken:
+        os.close(each)
+
+
+def test_shards_that_cannot_be_opened_for_lack_of_descriptors_are_not_skipped(tmp_path, few_descriptors):
+    shards = write_source(tmp_path, "a", 64, 2)
+    samples(shards, 1)  # imports everything
+    few_descriptors(0)  # with a few, shards would be closed and opened again
+    with pytest.raises(wdspec.StoreError, match=r"too many open files: raise the limit \(`ulimit -n`\)"):
+        samples(shards, interleave=64)
+
+
+@pytest.mark.parametrize("url", ["http://localhost:1/a.tar", "https://localhost:1/a.tar"])
+def test_a_host_that_cannot_be_looked_up_for_lack_of_descriptors_is_not_missing(url, few_descriptors):
+    def read():
+        spec = {"dataset": [{"shards": url}], "errors": {**SKIP, "retry": 0.1}}
+        with pytest.raises(wdspec.WdspecError) as caught:
+            next(iter(wdspec.compile(spec)))
+        return caught.value
+
+    assert "skipped: D102 1" in str(read())  # nothing listens there
+    few_descriptors(0)
+    with pytest.raises(
+        OSError, match=r"Name or service not known|Too many open files"
+    ):  # as the system likes
+        socket.getaddrinfo("localhost", 1)
+    error = read()
+    assert isinstance(error, wdspec.StoreError)
+    assert "too many open files: raise the limit (`ulimit -n`)" in str(error)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [socket.gaierror(-2, "Name or service not known"), ssl.SSLCertVerificationError("unable to get issuer")],
+)
+def test_errors_that_may_hide_a_lack_of_descriptors_are_not_taken_for_one(error, few_descriptors):
+    assert find_lack(error) is None
+    few_descriptors(1)
+    assert "too many open files" in find_lack(error)
+    os.close(os.open(os.devnull, os.O_RDONLY))  # the one that is left is free again
+
+
+def test_fields_that_cannot_be_decoded_for_lack_of_descriptors_are_not_skipped(
+    tmp_path, code, few_descriptors
+):
+    shards = write_source(tmp_path, "a", 1, 9)
+    loaded = samples(shards, 2, decode={"txt": "failing:decodes"})
+    assert len(loaded) == 2
+    spec = {
+        "dataset": [{"shards": shards, "shuffle": 0, "decode": {"txt": "failing:decodes"}}],
+        "errors": SKIP,
+    }
+    reading = iter(wdspec.compile(spec))
+    next(reading)
+    few_descriptors(0)
+    with pytest.raises(wdspec.FieldError) as caught:
+        list(itertools.islice(reading, 8))
+    assert any("too many open files" in note for note in caught.value.__notes__)
+
+
+@pytest.mark.parametrize(
+    ("function", "error", "says"), [("fills", MemoryError, "fewer workers"), ("writes", OSError, "TMPDIR")]
+)
+def test_a_function_without_memory_or_disk_space_is_not_a_damaged_sample(
+    tmp_path, code, function, error, says
+):
+    with pytest.raises(error) as caught:
+        samples(write_source(tmp_path, "a", 1, 9), map=f"failing:{function}")
+    assert any(says in note for note in caught.value.__notes__)
+
+
+def test_a_folder_for_temporary_files_without_room_is_not_data(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: [str(tmp_path / "none")])
+    with pytest.raises(FileNotFoundError) as caught:
+        tempfile.gettempdir()
+    assert "TMPDIR" in find_lack(caught.value)
+
+
+@pytest.mark.parametrize("format", ["tar", "jsonl", "parquet"])
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_login_that_is_refused_from_the_start_is_not_skipped(proxy, status, format):
+    for n in range(3):
+        proxy.scripts[f"/refused/{n}.{format}"] = Script([], then=Status(status))
+    with pytest.raises(ShardError, match=f"status {status}"):
+        samples(f"{proxy.url}/refused/{{0..2}}.{format}")
+
+
+@pytest.fixture
+def shards(nginx, proxy, tmp_path):
+    """Six shards of two samples behind the proxy, under a new name for each test."""
+    name = f"denied-{tmp_path.name}"
+    for n in range(6):
+        write_shard(nginx.root / name / f"{n}.tar", [(f"{n}-{i}", {"txt": b"x"}) for i in range(2)])
+    return f"/{name}", f"{proxy.url}/{name}/{{0..5}}.tar"
+
+
+def test_a_403_between_other_answers_is_a_missing_shard_and_says_so(proxy, shards, caplog):
+    path, urls = shards
+    for n in (2, 4):
+        proxy.scripts[f"{path}/{n}.tar"] = Script([], then=Status(403))
+    keys = samples(urls, 8)
+    assert keys == [f"{n}-{i}" for n in (0, 1, 3, 5) for i in range(2)]
+    assert caplog.text.count("this one may be missing: a store may not say that") == 2
+
+
+def test_several_403_in_a_row_are_the_login(proxy, shards):
+    path, urls = shards
+    for n in (2, 3, 4, 5):
+        proxy.scripts[f"{path}/{n}.tar"] = Script([], then=Status(403))
+    with pytest.raises(ShardError, match=r"3\.tar") as caught:
+        samples(urls, 8)
+    assert any("since the last refusal: correct the login" in note for note in caught.value.__notes__)
+
+
+def test_a_password_that_changes_in_mid_run_is_not_damage(proxy, shards):
+    path, urls = shards
+    for n in (2, 3, 4, 5):
+        proxy.scripts[f"{path}/{n}.tar"] = Script([], then=Status(401))
+    with pytest.raises(wdspec.StoreError, match="status 401"):
+        samples(urls, 8)
+
+
+def disk_error(url):
+    return local.translate_error(OSError(errno.EIO, "Input/output error"), url)
+
+
+def test_a_bad_sector_is_skipped_and_a_failing_disk_is_not(monkeypatch):
+    counts = Budget(Errors(skip=True), "a")
+    now = [100.0]
+    monkeypatch.setattr(budget.time, "monotonic", lambda: now[0])
+    budget._disk_errors.value.clear()
+    for url in "aabb":
+        counts(disk_error(url), "shard", url=url)
+    now[0] += 61
+    for url in "cd":
+        counts(disk_error(url), "shard", url=url)
+    assert counts.skipped == {"D102": 6}
+    with pytest.raises(ShardError) as caught:
+        counts(disk_error("e"), "shard", url="e")
+    assert any("check the disk" in note for note in caught.value.__notes__)
+
+
+def test_a_local_file_without_permission_may_be_the_user(monkeypatch):
+    counts = Budget(Errors(skip=True), "a")
+    refused = local.translate_error(PermissionError(errno.EACCES, "Permission denied"), "x.tar")
+    assert isinstance(refused, RefusedShardError)
+    with pytest.raises(ShardError, match="no permission"):
+        counts(refused, "shard", url="x.tar")
+
+
+def test_check_does_not_call_shards_damaged_that_it_could_not_open(tmp_path, code):
+    spec = tmp_path / "a.yaml"
+    spec.write_text(f"dataset: [{{shards: '{write_source(tmp_path, 'a', 1, 9)}', map: 'failing:fills'}}]\n")
+    shown, said = within("check", spec, "--all", code=1)
+    assert "D203" not in shown
+    assert "MemoryError" in shown + said

@@ -1,0 +1,168 @@
+"""`fetch` in specs: what it means, and what is wrong with it."""
+
+import json
+
+import pytest
+
+import wdspec
+
+
+def problems(fetch, **more):
+    """The codes and texts of the problems of a source with this `fetch`."""
+    source = {"shards": "a.tar", "fetch": fetch, **more.pop("source", {})}
+    found = wdspec.validate({"dataset": [source], **more})
+    return [(each.code, f"{each.message}; {each.hint}") for each in found if not each.code.startswith("W")]
+
+
+def load(spec):
+    [source] = wdspec.load(spec).sources
+    return source.fetch
+
+
+ROOT = {"url": "json.path", "root": "s3://bucket/images/"}
+
+
+def test_a_root_ends_with_a_slash_and_starts_at_the_spec(tmp_path):
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "base.yaml").write_text("defaults: {fetch: {image: {root: ../images}}}\n")
+    path = tmp_path / "train.yaml"
+    path.write_text("extends: sub/base.yaml\ndataset: [{shards: a.tar, fetch: {image: json.url}}]\n")
+    [entry] = load(path).values()
+    assert (entry.url, entry.root) == ("json.url", f"{tmp_path}/images/")
+    assert (
+        load({"dataset": [{"shards": "a.tar", "fetch": {"a": {**ROOT, "root": "s3://b/c"}}}]})["a"].root
+        == "s3://b/c/"
+    )
+
+
+def test_entries_are_merged_key_by_key_with_those_of_defaults():
+    spec = {
+        "defaults": {"fetch": {"image": {"root": "s3://b/", "missing": "skip"}, "other": ROOT}},
+        "dataset": [{"shards": "a.tar", "fetch": {"image": "path", "other": None}}],
+    }
+    assert {name: entry.model_dump(by_alias=True) for name, entry in load(spec).items()} == {
+        "image": {"url": "path", "root": "s3://b/", "missing": "skip"}
+    }
+
+
+MISTAKES = [
+    ({"image": "json.url"}, "E365", "root: s3://bucket/images/"),
+    ({"image": {"url": "a", "hosts": "10.0.0.0/8"}}, "E365", "hosts: [cdn.example.org]"),
+    ({"image": {"root": "s3://b/"}}, "E206", "`url`"),
+    ({"image": {**ROOT, "prefix": "x"}}, "E201", "`root`"),
+    ({"image": {**ROOT, "seconds": ["a", "b"]}}, "E201", "bytes: [start, stop]"),
+    ({"image": {**ROOT, "mising": "skip"}}, "E201", "`missing`"),
+    ({"image": {**ROOT, "missing": "drop"}}, "E203", "`skip`"),
+    ({"image": {**ROOT, "bytes": ["a"]}}, "E210", "bytes: [start, stop]"),
+    ({"image": {**ROOT, "bytes": "a"}}, "E202", "bytes: [start, stop]"),
+    ({"image": {**ROOT, "url": "a + b"}}, "E203", "not a field"),
+    ({"image": {**ROOT, "url": 3}}, "E202", "text"),
+    ({"image": ["json.url"]}, "E202", "url"),
+    ({"image": {"url": "a", "root": "pipe:cat "}}, "E203", "not a directory"),
+    ({"image": {"url": "a", "root": "@list.txt"}}, "E203", "not a directory"),
+    ({"image": {"url": "a", "root": "s3://b/{0..9}/"}}, "E203", "one directory"),
+    ({"image": {"url": "a", "root": "s3://b/*/"}}, "E203", "one directory"),
+    ({"image": {"url": "a", "root": "s3://b/../c"}}, "E203", "one directory"),
+    ({"image": {"url": "a", "root": "s3://"}}, "E203", "no bucket or host"),
+    ({"image": {"url": "a", "root": "https://a b/"}}, "E203", "host"),
+    ({"image": {"url": "a", "hosts": ["*"]}}, "E203", "too many hosts"),
+    ({"image": {"url": "a", "hosts": ["*.org"]}}, "E203", "too many hosts"),
+    ({"image": {"url": "a", "hosts": ["0.0.0.0/0"]}}, "E203", "every address"),
+    ({"image": {"url": "a", "hosts": ["a.org/b"]}}, "E203", "not a host"),
+    ({"image": {"url": "a", "hosts": ["file:///a"]}}, "E203", "host"),
+    ({"image": {"url": "a", "hosts": ["u:p@a.org"]}}, "E203", "password"),
+    ({"a;b": ROOT}, "E215", "another name"),
+    ({"__key__": ROOT}, "E215", "another name"),
+    ("json.url", "E202", "map of new fields"),
+    ({"url": "json.url", "root": "s3://b/"}, "E202", "name of a new field"),
+]
+
+
+@pytest.mark.parametrize(("fetch", "code", "text"), MISTAKES)
+def test_a_mistake_has_a_place_and_a_remedy(fetch, code, text):
+    [(seen, message)] = problems(fetch)
+    assert seen == code
+    assert text in message
+
+
+@pytest.mark.parametrize(
+    ("more", "key"),
+    [
+        ({"extensions": "image json"}, "extensions"),
+        ({"rename": {"image": "jpg"}}, "rename"),
+        ({"tags": {"image": 1}}, "tags"),
+        ({"make": {"image": {"label": "cls", "names": ["a"]}}}, "make"),
+        ({"lookup": {"table": "t.csv", "fields": "image"}}, "lookup"),
+    ],
+)
+def test_a_new_field_has_a_name_of_its_own(more, key):
+    [(code, message)] = problems({"image": ROOT}, source=more)
+    assert code == "E366"
+    assert key in message
+
+
+@pytest.mark.parametrize(
+    ("source", "top"),
+    [
+        ({"where": "image.width > 5"}, {}),
+        ({"subset": {"of": "object.name", "part": "10%"}}, {}),
+        ({"keys": ["a"], "keys_of": "object.id"}, {}),
+        ({"rename": {"picture": "image"}, "where": "picture.width > 5"}, {}),
+        ({"make": {"label": {"label": "image.cls", "names": ["a"]}}, "where": "label > 0"}, {}),
+        ({"fetch": {"image": ROOT, "other": {**ROOT, "url": "image.url"}}}, {}),
+        ({}, {"batch": {"cost": "image.pixels", "max_cost": 9999}}),
+        ({}, {"batch": {"group_by": "image.bucket", "size": 4}}),
+        ({}, {"batch": {"pack": {"fields": ["image"], "length": 64}}}),
+    ],
+)
+def test_expressions_cannot_read_what_is_fetched_after_them(source, top):
+    found = problems({"image": ROOT, "object": ROOT}, source=source, **top)
+    assert [code for code, _ in found] == ["E367"]
+    assert "a value that the samples have" in found[0][1]
+
+
+def test_expressions_can_read_what_map_makes_of_it():
+    top = {"batch": {"cost": "image.length", "max_cost": 99}, "map": {"image": "builtins:len"}}
+    assert not problems({"image": ROOT}, **top)
+
+
+def test_fields_of_fetch_are_known():
+    assert not problems({"image": ROOT}, source={"extensions": "json"}, fields="image json")
+    [(code, message)] = problems({"image": ROOT}, source={"extensions": "json"}, fields="picture")
+    assert code == "E308"
+    assert "image" in message
+
+
+def test_a_root_is_required_in_secure_mode(monkeypatch):
+    monkeypatch.setenv("WDS_SECURE", "1")
+    [(code, message)] = problems({"image": {"url": "url", "hosts": "cdn.example.org"}})
+    assert code == "E310"
+    assert "`root`" in message
+    assert not problems({"image": ROOT})
+
+
+def test_places_do_not_count_in_states_and_references_do(tmp_path):
+    from servers.objects import data_of
+    from shardmaking import write_shard
+
+    write_shard(
+        tmp_path / "a.tar",
+        [(f"{at:02d}", {"json": json.dumps({"a": str(at), "b": "0"}).encode()}) for at in range(8)],
+    )
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        for at in range(8):
+            (tmp_path / folder / str(at)).write_bytes(data_of(str(at)))
+
+    def loader(root, url="json.a", missing="skip"):
+        entry = {"url": url, "root": str(tmp_path / root), "missing": missing}
+        source = {"name": "a", "shards": str(tmp_path / "a.tar"), "fetch": {"image": entry}}
+        return wdspec.loader({"dataset": [source], "epoch": 40, "batch": 2}, num_workers=0)
+
+    with loader("one") as first:
+        next(iter(first))
+        state = first.state_dict()
+    with loader("two") as moved:
+        moved.load_state_dict(state)
+    with loader("one", "json.b") as other, pytest.raises(wdspec.UsageError, match="fetch"):
+        other.load_state_dict(state)

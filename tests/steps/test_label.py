@@ -1,0 +1,121 @@
+"""`label`: the names of classes become numbers, by any kind of list."""
+
+import json
+
+import pytest
+
+from wdspec.base.errors import FieldError, SpecError
+from wdspec.steps import make_label
+from wdspec.steps.label import class_names, read_classes
+
+
+def test_names_are_numbered_in_their_order():
+    label = make_label(names={"cat": 0, "dog": 1})
+    assert [label(name) for name in ("dog", "cat", "dog")] == [1, 0, 1]
+
+
+def test_numbers_are_looked_up_by_their_text():
+    label = make_label(names={"281": 0, "207": 1})
+    assert [label(281), label(207), label("207")] == [0, 1, 1]
+
+
+@pytest.mark.parametrize("name", ["cat\n", " cat", "cat\r\n", "\tcat "])
+def test_space_around_a_name_does_not_count(name):
+    assert make_label(names={"dog": 3, "cat": 7})(name) == 7
+
+
+def test_a_name_with_space_inside_is_a_name_of_its_own():
+    label = make_label(names={"polar bear": 1, "bear": 0})
+    assert label("polar bear") == 1
+    with pytest.raises(FieldError, match="no class 'polarbear'; did you mean `polar bear`"):
+        label("polarbear")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("list.txt", "cat\ndog\nbird\n"),
+        ("list.names", "cat\r\ndog\r\nbird"),
+        ("list.json", '["cat", "dog", "bird"]'),
+        ("map.json", '{"dog": 1, "cat": 0, "bird": 2}'),
+        ("id2label.JSON", '{"0": "cat", "2": "bird", "1": "dog"}'),
+        ("bare.csv", "cat,0\ndog,1\nbird,2\n"),
+        ("header.csv", "name,number\ncat,0\ndog,1\n\nbird,2\n"),
+        ("tabs.tsv", "cat\t0\ndog\t1\nbird\t2\n"),
+        ("quotes.csv", '"cat",0\n"dog", 1\nbird,2\n'),
+        ("bom.csv", "\ufeffcat,0\ndog,1\nbird,2\n"),
+    ],
+)
+def test_every_kind_of_file_gives_the_same_numbers(name, text, tmp_path):
+    file = tmp_path / name
+    file.write_text(text, encoding="utf-8", newline="")
+    assert read_classes(str(file)) == {"cat": 0, "dog": 1, "bird": 2}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a.txt", "", "has no classes"),
+        ("a.txt", "cat\n\ndog\n", "has an empty line, no. 2"),
+        ("a.txt", "cat\ndog\ncat\n", "has the class `cat` twice"),
+        ("a.json", "{", "is not JSON"),
+        ("a.json", '{"0": ["n01440764", "tench"]}', "needs a list of names, or a map"),
+        ("a.json", '{"cat": 0.5}', "needs a list of names, or a map"),
+        ("a.json", "[]", "has no classes"),
+        ("a.csv", "cat,0\ndog,one\n", "needs two columns.*line 2"),
+        ("a.csv", "cat,0,felis\n", "needs two columns"),
+        ("a.csv", "cat\ndog\n", "needs two columns"),
+    ],
+)
+def test_a_file_that_is_no_list_of_classes_is_an_error_that_names_it(name, text, message, tmp_path):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(SpecError, match=message) as caught:
+        make_label(file=str(tmp_path / name))
+    assert str(tmp_path / name) in str(caught.value)
+
+
+def test_a_file_that_does_not_exist_or_is_not_text_is_an_error(tmp_path):
+    with pytest.raises(SpecError, match="does not exist"):
+        make_label(file=str(tmp_path / "none.txt"))
+    (tmp_path / "a.txt").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(SpecError, match="cannot be read"):
+        make_label(file=str(tmp_path / "a.txt"))
+
+
+def test_aliases_are_other_names_of_classes(tmp_path):
+    (tmp_path / "names.json").write_text(json.dumps({"cat": 5}))
+    label = make_label(file=str(tmp_path / "names.json"), aliases={"kitty": "cat"})
+    assert (label("kitty"), label("cat")) == (5, 5)
+
+
+@pytest.mark.parametrize(
+    ("aliases", "message"), [({"kitty": "cta"}, "is no class"), ({"cat": "dog"}, "a class itself")]
+)
+def test_a_wrong_alias_of_a_class_in_a_file_is_an_error(aliases, message, tmp_path):
+    (tmp_path / "names.txt").write_text("cat\ndog")
+    with pytest.raises(SpecError, match=message):
+        make_label(file=str(tmp_path / "names.txt"), aliases=aliases)
+
+
+def test_an_unknown_name_is_an_error_that_has_it_and_the_nearest_class():
+    label = make_label(names={"labrador": 0})
+    with pytest.raises(FieldError, match=r"`label` has no class 'labrodor'; did you mean `labrador`\?"):
+        label("labrodor")
+    with pytest.raises(FieldError, match="'wolf'; add it to `aliases`, or write `unknown: -100`"):
+        label("wolf")
+
+
+def test_unknown_names_get_the_number_that_the_spec_says():
+    label = make_label(names={"cat": 0}, unknown=-100)
+    assert [label("cat"), label("wolf"), label("")] == [0, -100, -100]
+
+
+@pytest.mark.parametrize("value", [b"cat", None, True, 1.5, ["cat"]])
+def test_a_value_that_is_no_name_is_an_error_even_if_unknown_names_have_a_number(value):
+    with pytest.raises(FieldError, match="`label` needs the name of a class, but this is"):
+        make_label(names={"cat": 0}, unknown=-100)(value)
+
+
+def test_class_names_are_a_list_if_the_numbers_are_those_of_one():
+    assert class_names({"dog": 1, "cat": 0}) == ["cat", "dog"]
+    assert class_names({"dog": 7, "cat": 0, "kitty": 0}) == {0: "cat", 7: "dog"}
