@@ -27,6 +27,7 @@ import webdataset
 
 import wdspec
 from wdspec.planning.topology import Seat
+from wdspec.read.pass_count import with_counts
 from wdspec.run.run import make_run
 from wdspec.shards.shards import list_readable_shards, plan_shards
 
@@ -56,16 +57,20 @@ def entropy(classes: Iterable[str], count: int) -> float:
     return statistics.mean(found)
 
 
-def ours(paths: list[str], slot: int, slots: int, seed: int, **options: object) -> Iterator[str]:
-    """The classes of one slot's samples, endlessly."""
+def ours(
+    paths: list[str], slot: int, slots: int, seed: int, epoch: object = None, **options: object
+) -> Iterator[str]:
+    """The classes of one slot's samples, endlessly; the slots divide the samples of an epoch evenly."""
     spec = wdspec.load(
         {
             "seed": seed,
             "dataset": [{"name": "s", "shards": paths, **options}],
             "elastic": {"ranks": 1, "workers": slots},
+            "epoch": epoch,
         }
     )
     shards = list_readable_shards(spec)
+    shards = with_counts(spec, shards) if spec.is_pass else shards
     reader = make_run(plan_shards(spec, shards, 1, slots), spec, shards, Seat(), slots).reader()
     number = slot
     while True:
@@ -129,6 +134,7 @@ def main() -> None:
         for lanes in (1, 4, 16):
             row(f"wdspec, `interleave: {lanes}`", ours, interleave=lanes)
         row("wdspec, `shuffle: 5000`", ours, shuffle=5000)
+        row("wdspec, a pass with `reshuffle: true`", ours, epoch={"pass": "drop", "reshuffle": True})
 
 
 if __name__ == "__main__":

@@ -2,12 +2,15 @@
 
 import contextlib
 import importlib.util
+import io
 import os
 import re
+import shlex
 import sys
 import tempfile
 from pathlib import Path
 
+from wdspec.cli.main import main
 from wdspec.cli.samples import describe_value, first_batch
 from wdspec.spec.load import load
 
@@ -23,22 +26,39 @@ def page_of(name):
 
 
 def prepare(name, folder):
-    """Write the data, the spec and the modules of a recipe into a folder, and return its script."""
+    """Write the data and files of a recipe into a folder, run its commands there, and return its script."""
     spec = importlib.util.spec_from_file_location("make_data", COOKBOOK / "make_data.py")
     make_data = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(make_data)
     folder = Path(folder)
     make_data.make(name, folder / "data")
-    script = ""
+    script, commands = "", ""
     for language, file, text in _BLOCK.findall(page_of(name)):
         if language == "yaml":
-            assert len(text.splitlines()) <= MOST_LINES, f"the spec of {name} is too long"
-            (folder / "recipe.yaml").write_text(text)
+            assert len(text.splitlines()) <= MOST_LINES, f"a spec of {name} is too long"
+            (folder / (file or "recipe.yaml")).write_text(text)
+        elif language == "bash":
+            commands += text
         elif file:
             (folder / file).write_text(text)
         else:
             script += text
+    with within(folder):
+        for command in commands.splitlines():
+            run(command)
     return script
+
+
+def run(command):
+    """Run a line `wdspec …` in this process; its output is only shown if it fails."""
+    program, *arguments = shlex.split(command)
+    assert program == "wdspec", command
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(out):
+        try:
+            main(arguments)
+        except SystemExit as done:
+            if done.code:
+                raise RuntimeError(out.getvalue()) from done
 
 
 def table(folder):
@@ -64,6 +84,8 @@ def within(folder):
     finally:
         os.chdir(before)
         sys.path[:] = path
+        for file in Path(folder).glob("*.py"):
+            sys.modules.pop(file.stem, None)  # the next folder may have a module of that name
 
 
 if __name__ == "__main__":

@@ -224,8 +224,10 @@ def observe_job(folder: Path, seconds: float) -> dict[Panel, list[tuple[str, lis
     write_data(data)
     ports = [free_port() for _ in range(RANKS)]
     with failing_server(data) as url:
-        start = time.time()
         ranks = start_job(folder, url, ports, seconds)
+        for rank, port in zip(ranks, ports, strict=True):
+            wait_for(rank, port)
+        start = time.time()
         prometheus = Prometheus(folder / "prometheus", ports)
         try:
             time.sleep(max(0.0, start + seconds - time.time()))
@@ -243,6 +245,16 @@ def observe_job(folder: Path, seconds: float) -> dict[Panel, list[tuple[str, lis
             for rank in ranks:
                 rank.terminate()
                 rank.wait(20)
+
+
+def wait_for(rank: subprocess.Popen[bytes], port: int) -> None:
+    """Return when a rank answers, which takes long on a busy machine, or has ended."""
+    while rank.poll() is None:
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+            return
+        except OSError:
+            time.sleep(0.1)
 
 
 def freeze(panel: Panel) -> Panel:

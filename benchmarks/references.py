@@ -1,0 +1,102 @@
+"""Objects that samples name (`fetch`), on a server that is 20 ms away: samples a second, and memory.
+
+    python -m benchmarks.references
+
+For each size of an object: `fetch`; a naive loop that requests each object when its sample comes; and the same objects
+in a tar on the same server. One worker, which is this process; a budget of 64 MB. Each figure is from a process of its
+own; the memory is what it uses beyond the same loop over samples without objects.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import multiprocessing
+import os
+import resource
+import tarfile
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import urllib3
+
+import wdspec
+from benchmarks.slow_server import SlowServer
+from wdspec.base.process import MEMORY_UNIT
+
+LATENCY, RATE, MEMORY = 0.02, 1e9, 64_000_000
+SECONDS = 8.0
+COUNTS = {10_000: 4000, 100_000: 1500, 1_000_000: 300}
+"""Bytes of an object → how many there are."""
+
+
+def write_objects(folder: Path, size: int, count: int) -> None:
+    """Write the objects, a tar with all of them, and the rows that name them."""
+    base = os.urandom(size)
+    with tarfile.open(folder / "all.tar", "w") as tar:
+        for number in range(count):
+            data = base[:-8] + number.to_bytes(8, "big")
+            (folder / f"{number}.bin").write_bytes(data)
+            info = tarfile.TarInfo(f"{number:06d}.bin")
+            info.size = size
+            tar.addfile(info, io.BytesIO(data))
+    rows = ({"__key__": f"{number:06d}", "url": f"{number}.bin"} for number in range(count))
+    (folder / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+
+
+def read(kind: str, folder: str, url: str, count: int, results: Any) -> None:
+    """Read the samples for some seconds; put samples a second, and the peak of the memory in bytes."""
+    source: dict[str, Any] = {"shards": f"{folder}/rows.jsonl", "shuffle": 0, "interleave": 1}
+    if kind == "tar":
+        source["shards"] = f"{url}/all.tar"
+    if kind == "fetch":
+        source["fetch"] = {"bin": {"url": "url", "root": url}}
+    spec = {"dataset": [source], "epoch": count, "loader": {"fetch_memory": MEMORY}}
+    pool, given = urllib3.PoolManager(), 0
+    with wdspec.loader(spec, num_workers=0) as loader:
+        samples = iter(loader)
+        start = time.perf_counter()
+        for sample in samples:
+            if kind == "naive":
+                sample["bin"] = pool.request("GET", f"{url}/{sample['url']}").data
+            given += 1
+            if time.perf_counter() - start > SECONDS:
+                break
+        seconds = time.perf_counter() - start
+    results.put((given / seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * MEMORY_UNIT))
+
+
+def measure(
+    size: int, kinds: tuple[str, ...] = ("fetch", "naive", "tar", "rows")
+) -> dict[str, tuple[float, int]]:
+    """Measure the kinds of reading, with objects of a size."""
+    context, found = multiprocessing.get_context("spawn"), {}
+    with tempfile.TemporaryDirectory() as name:
+        write_objects(Path(name), size, COUNTS[size])
+        with SlowServer(Path(name), LATENCY, RATE) as server:
+            for kind in kinds:
+                results = context.Queue()
+                process = context.Process(target=read, args=(kind, name, server.url, COUNTS[size], results))
+                process.start()
+                found[kind] = results.get(timeout=120)
+                process.join()
+    return found
+
+
+def main() -> None:
+    """Print a line for each size."""
+    print("bytes      fetch/s  naive/s  tar/s  fetch:naive  fetch:tar  memory of fetch")
+    for size in COUNTS:
+        found = measure(size)
+        fetch, naive, tar = (found[kind][0] for kind in ("fetch", "naive", "tar"))
+        memory = (found["fetch"][1] - found["rows"][1]) / 1e6
+        print(
+            f"{size:9,} {fetch:9,.0f} {naive:8,.0f} {tar:6,.0f} {fetch / naive:12.1f} {fetch / tar:10.2f} "
+            f"{memory:12.0f} MB"
+        )
+
+
+if __name__ == "__main__":
+    main()
