@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.ipc
 import pytest
 from commandline import within
+from mdsdata import plain_shard
 
 import wdspec
 from wdspec.cli.shard_files import ShardFiles
@@ -20,7 +21,7 @@ ROWS = 6
 TARS = ("tar", "tar.gz")
 RECORDS = ("cbors", "msgpack", "jsonl", "jsonl.zst")
 WRITABLE = (*TARS, *RECORDS, "parquet")
-READ_ONLY = ("arrow", "bin")
+READ_ONLY = ("arrow", "bin", "mds")
 
 OF_SPECS: list[list[str]] = [
     ["validate", "s.yaml", "--strict"],
@@ -65,6 +66,18 @@ def write_shards(folder: Path, name: str) -> list[dict[str, Any]]:
         elif name == "bin":
             ids = np.arange(24 * shard, 24 * shard + 24, dtype="<u2")
             (folder / f"a-{shard}.bin").write_bytes(ids.tobytes())
+        elif name == "mds":
+            columns = {"__key__": "str", "cls": "int64", "txt": "str", "meta": "json"}
+            rows = [
+                {
+                    "__key__": each["__key__"].encode(),
+                    "cls": each["cls"].to_bytes(8, "little"),
+                    "txt": each["txt"].encode(),
+                    "meta": json.dumps(each["meta"]).encode(),
+                }
+                for each in samples[3 * shard : 3 * shard + 3]
+            ]
+            (folder / f"a-{shard}.mds").write_bytes(plain_shard(columns, rows))
     tokens = {"tokens": {"dtype": "uint16", "length": 8}} if name == "bin" else {}
     spec = {
         "seed": 1,

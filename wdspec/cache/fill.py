@@ -28,7 +28,7 @@ from wdspec.base.redaction import redact, redact_answer
 from wdspec.cache.index import Content, Index, key_of, mark_in_use
 from wdspec.cache.names import Copies
 from wdspec.formats.blocks import BLOCK, LENIENT
-from wdspec.formats.compression import format_of
+from wdspec.formats.compression import ANY_START, format_of
 from wdspec.formats.decompress import IntegrityCheck
 from wdspec.formats.tar.headers import ZERO_BLOCK, begins_tar
 from wdspec.spec.language.locations import Verify
@@ -43,7 +43,7 @@ class CopyCheck:
     """Checks the bytes of a file as they arrive, and at its end whether it is a complete shard.
 
     Compressed data must be complete and match its checksums; a tar needs a header at its start and its end marker; the
-    last line of JSON lines must be complete. CBOR and MessagePack cannot be checked before they are read.
+    last line of JSON lines must be complete. CBOR, MessagePack and `ANY_START` cannot be checked before they are read.
 
     Args:
         url: of the file, which a server may repeat in an error page.
@@ -61,14 +61,14 @@ class CopyCheck:
     def feed(self, piece: bytes) -> None:
         """Add bytes. Raises ShardError if they are damaged."""
         self._size += len(piece)
-        if self._format != "tokens":  # these formats may start with any bytes
+        if self._format not in ANY_START:
             self._content.feed(piece)
 
     def finish(self, total: int | None) -> None:
         """Check the whole file, of the length that the store announced. Raises ShardError."""
         if total is not None and self._size != total:
             raise ShardError(f"{self._size} bytes arrived, but {total} were announced", code="D107")
-        if self._format == "tokens":
+        if self._format in ANY_START:
             return
         content = self._content
         content.finish()

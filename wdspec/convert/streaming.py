@@ -52,10 +52,6 @@ def _convert(given: Given, new: NewSpec) -> None:
             each.pop("upsample", None)
             each.setdefault("weight", 1)
     new.spec["dataset"] = dataset
-    new.note(
-        "shards of Streaming (MDS) cannot be read: convert them to tar, and correct `shards`, which has the "
-        "directories of the streams"
-    )
     new.set_seed(holder.get("shuffle_seed"))
     if holder.get("shuffle") is False:
         new.spec["defaults"] = {"order": "sequential", "shuffle": 0}
@@ -75,7 +71,9 @@ def _convert(given: Given, new: NewSpec) -> None:
 def _source(name: str, stream: dict[Any, Any], split: Any, new: NewSpec) -> dict[str, Any]:
     split = stream.get("split", split)
     place = str(stream.get("remote") or stream.get("local") or "").rstrip("/")
-    source = new.source(name, new.path(f"{place}{f'/{split}' if split else ''}/"))
+    folder = new.path(f"{place}{f'/{split}' if split else ''}/")
+    source = new.source(name, folder)
+    source["shards"] = f"@{folder}index.json"
     if stream.get("remote") and stream.get("local"):
         source["cache"] = {"dir": new.path(str(stream["local"]))}
     if (weight := number(stream.get("proportion"))) is not None:

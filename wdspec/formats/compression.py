@@ -286,6 +286,9 @@ TAR_SUFFIXES = (
 )
 """Suffixes of shards in a directory: only tars, as JSON lines are often lists of other things."""
 
+ANY_START: frozenset[Format] = frozenset({"tokens", "mds"})
+"""Formats whose shards begin with numbers, and so with any bytes."""
+
 _HIDDEN_OR_PARTIAL = (".", "~")
 
 

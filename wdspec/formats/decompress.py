@@ -5,6 +5,7 @@ Compression is recognized by the first bytes, as names can be wrong (`.tar.gz` f
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, BinaryIO, cast
 
 from wdspec.base.errors import ShardError, UsageError
@@ -16,11 +17,14 @@ _PADDING = 64 * 1024
 """Maximum number of zeros after a compressed stream, as tapes and some stores add them. More may be a lost stream."""
 
 
-def decompress(file: BinaryIO) -> BinaryIO:
+def decompress(file: BinaryIO, is_plain: Callable[[bytes], bool] | None = None) -> BinaryIO:
     """Return the uncompressed bytes of a shard.
 
     This is the file itself, at its start, if it is not compressed (and can seek); otherwise a stream that only reads
     forward, and closes the file when it is closed. Several concatenated compressed streams are read as one.
+
+    Args:
+        is_plain: whether a shard with these first bytes is not compressed, even if they look like it.
 
     Raises:
         ShardError: the data is truncated or damaged, also while reading.
@@ -34,7 +38,7 @@ def decompress(file: BinaryIO) -> BinaryIO:
         raise
     except OSError as error:
         raise ShardError(f"reading failed at the start of the shard: {error}") from error
-    compression = recognize(start)
+    compression = None if is_plain is not None and is_plain(start) else recognize(start)
     if compression is not None:
         return cast(BinaryIO, DecompressedFile(file, compression, start))
     if file.seekable():

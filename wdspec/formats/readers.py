@@ -9,6 +9,7 @@ from pkgutil import resolve_name
 from typing import Any, BinaryIO, NamedTuple
 
 from wdspec.base.errors import UsageError
+from wdspec.formats.decompress import decompress
 from wdspec.formats.records import RecordSamples, splitter_of
 from wdspec.formats.samples import RawSamples
 from wdspec.spec.language.options import TokenOptions
@@ -43,8 +44,8 @@ class FormatRow(NamedTuple):
     """(file, surroundings, options of `RawSamples`) → the samples of a shard."""
     seeks: bool = False
     """Whether it reads a shard from its end, or only parts of it, so that the shard is not fetched from its start."""
-    is_packed: bool = True
-    """Whether a shard may be compressed as a whole, which its first bytes show."""
+    unpack: Callable[[BinaryIO], BinaryIO] = decompress
+    """Returns the uncompressed bytes of a shard. Whether it is compressed as a whole, its first bytes show."""
 
 
 def _records(format: Format, file: BinaryIO, surroundings: Surroundings, **options: Any) -> RawSamples:
@@ -74,13 +75,31 @@ def _tokens(file: BinaryIO, surroundings: Surroundings, **options: Any) -> RawSa
     return TokenSamples(file, surroundings.tokens, surroundings.open_beside, **options)
 
 
+def _mds(file: BinaryIO, surroundings: Surroundings, **options: Any) -> RawSamples:
+    from wdspec.formats.mds import MdsSamples  # numpy is needed only here
+
+    return MdsSamples(file, **options)
+
+
+def as_it_is(file: BinaryIO) -> BinaryIO:
+    """Return the file itself: shards of some formats are never compressed as a whole."""
+    return file
+
+
+def _unpack_mds(file: BinaryIO) -> BinaryIO:
+    from wdspec.formats.mds import begins_mds
+
+    return decompress(file, begins_mds)
+
+
 READERS: Mapping[Format, FormatRow] = {
     "cbor": FormatRow(partial(_records, "cbor")),
     "msgpack": FormatRow(partial(_records, "msgpack")),
     "jsonl": FormatRow(partial(_records, "jsonl")),
-    "parquet": FormatRow(partial(_table, "wdspec.formats.parquet:ParquetTable"), seeks=True, is_packed=False),
-    "arrow": FormatRow(partial(_table, "wdspec.formats.arrow:ArrowTable"), seeks=True, is_packed=False),
-    "tokens": FormatRow(_tokens, is_packed=False),
+    "parquet": FormatRow(partial(_table, "wdspec.formats.parquet:ParquetTable"), seeks=True, unpack=as_it_is),
+    "arrow": FormatRow(partial(_table, "wdspec.formats.arrow:ArrowTable"), seeks=True, unpack=as_it_is),
+    "tokens": FormatRow(_tokens, unpack=as_it_is),
+    "mds": FormatRow(_mds, unpack=_unpack_mds),
 }
 """The readers of all formats but tar, which `read/shard.py` reads itself."""
 

@@ -17,7 +17,7 @@ from wdspec.cache.shard_cache import condemn
 from wdspec.fields.samples import COMPANIONS, PASS, SampleFields
 from wdspec.formats.compression import format_of
 from wdspec.formats.decompress import decompress
-from wdspec.formats.readers import READERS, FetchAhead, Surroundings, seeks
+from wdspec.formats.readers import READERS, FetchAhead, Surroundings, as_it_is, seeks
 from wdspec.formats.samples import RawSamples, only_key
 from wdspec.formats.tar.reader import TarSamples
 from wdspec.read.join import JoinedSamples, Partner
@@ -327,7 +327,7 @@ class ShardOpener:
     ) -> tuple[Callable[..., RawSamples], Any]:
         """Return the reader of a format that is not tar, and what opens the bytes of a shard for it."""
         row = READERS[format]
-        if not row.is_packed:
+        if row.unpack is as_it_is:
             raw.seekable()  # asks the store now, as for other formats: a refusal is then one of opening
         is_first = not piece.shards or piece.shards[0].text == piece.shard.text
         surroundings = Surroundings(
@@ -338,9 +338,7 @@ class ShardOpener:
             takes_all=self.fields.naming.takes_all,
             are_samples=self.fields.are_samples if self.keeps_rows else None,
         )
-        return partial(
-            row.read, surroundings=surroundings, **options
-        ), decompress if row.is_packed else _as_it_is
+        return partial(row.read, surroundings=surroundings, **options), row.unpack
 
     def _open_beside(self, shard: ShardUrl, suffix: str) -> BinaryIO:
         """Open the file next to a shard whose name has another suffix."""
@@ -401,10 +399,6 @@ def _read(
     reader: Callable[..., RawSamples], unpack: Callable[[BinaryIO], BinaryIO], file: BinaryIO, **start: Any
 ) -> RawSamples:
     return reader(unpack(file), **start)
-
-
-def _as_it_is(file: BinaryIO) -> BinaryIO:
-    return file
 
 
 def _raise(error: ShardError) -> None:

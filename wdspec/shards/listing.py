@@ -272,6 +272,9 @@ def _runs_of_list(text: str, base: str, storage: Storage) -> list[urls.ShardRun]
     try:
         if text.endswith(("@", "/")):
             raise UrlError("after `@`, write the name of a text file with one URL per line")
+        if _directory_of(text[1:]) + "index.json" == re.split("[?#]", text[1:], maxsplit=1)[0]:
+            runs.add(_list_index(text, base, storage), prefix)
+            return runs.runs()
         for number, line in read_list(storage.resolve(urls.ShardUrl(text[1:], base)).location, storage):
             if last_line is None:
                 _refuse_other_file(line, prefix, base, storage)
@@ -285,6 +288,31 @@ def _runs_of_list(text: str, base: str, storage: Storage) -> list[urls.ShardRun]
     if last_line is None:
         raise ShardError("no URL in this list; write one per line, without `#` before it", list=text)
     return runs.runs()
+
+
+def _list_index(text: str, base: str, storage: Storage) -> list[str]:
+    """Return the names of the shards in an `index.json` of MDS. In a local folder, those that are there count."""
+    from wdspec.formats.mds import read_index  # numpy is needed only there
+
+    location = storage.resolve(urls.ShardUrl(text[1:], base)).location
+    folder = os.path.dirname(urls.local_path(location) or "")
+    with storage.open_location(location) as raw, io.BufferedReader(cast(io.RawIOBase, raw)) as file:
+        try:
+            data = file.read(MAX_BYTES + 1)
+        except OSError as error:
+            raise translate_error(error, location) from None
+    try:
+        if len(data) > MAX_BYTES:
+            raise ValueError(f"it has more than {MAX_BYTES:,} bytes")
+        names = read_index(data)
+    except ValueError as error:
+        raise ShardError(
+            f"this list is no `index.json` of MDS shards: {error}; name the shards, or list them in a text file"
+        ) from error
+    return [
+        unpacked if unpacked and folder and os.path.exists(os.path.join(folder, unpacked)) else name
+        for name, unpacked in names
+    ]
 
 
 _SHARD = re.compile(r"(?i)@?pipe:|.*(?:://|/\Z|\.\w{1,9}(?:[?#].*)?\Z|\{[\w.-]*(?:\.\.|,)[\w.,-]*\})")

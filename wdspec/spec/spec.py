@@ -97,8 +97,11 @@ def _suffixes(formats: Iterable[Format]) -> str:
 
 
 _RECORDS: tuple[Format, ...] = ("cbor", "msgpack", "jsonl")
-_OF_RECORDS, _OF_TOKENS = _suffixes(_RECORDS), _suffixes(("tokens",))
-_OF_TABLES = _suffixes(each for each in SUFFIXES if each not in (*_RECORDS, "tar", "tokens"))
+_OF_RECORDS, _OF_TOKENS, _OF_TABLES = (
+    _suffixes(_RECORDS),
+    _suffixes(("tokens",)),
+    _suffixes(("parquet", "arrow")),
+)
 
 
 class SourceOptions(Model):
@@ -326,8 +329,8 @@ class SourceOptions(Model):
     format: Annotated[Literal["auto", Format], Key("neither shard")] = Field(
         "auto",
         description=f"Format of the shards. `auto` uses the name of each shard: {_OF_RECORDS} (compressed or not) are "
-        f"sequences of records, {_OF_TABLES} are tables of samples, {_OF_TOKENS} are token files, and all "
-        "others are tars.",
+        f"sequences of records, {_OF_TABLES} are tables of samples, {_OF_TOKENS} are token files, "
+        "`.mds` (compressed or not) are shards of MosaicML Streaming, and all others are tars.",
     )
     # Not the samples: it decides whether a run ends with an error at an empty shard.
     empty: Annotated[Literal["error", "allow"], Key("neither shard")] = Field(

@@ -373,7 +373,7 @@ SkipCause = Literal["shard", "decode", "map"]
 
 SKIP_CAUSES: tuple[SkipCause, ...] = get_args(SkipCause)
 
-Format = Literal["tar", "cbor", "msgpack", "jsonl", "parquet", "arrow", "tokens"]
+Format = Literal["tar", "cbor", "msgpack", "jsonl", "parquet", "arrow", "tokens", "mds"]
 """Values of ``format`` besides ``auto``."""
 
 SUFFIXES: dict[Format, tuple[str, ...]] = {
@@ -384,6 +384,7 @@ SUFFIXES: dict[Format, tuple[str, ...]] = {
     "parquet": (".parquet",),
     "arrow": (".arrow", ".feather"),
     "tokens": (".bin", ".npy", ".ds"),
+    "mds": (".mds", ".mds.br", ".mds.snappy"),
 }
 """Suffixes of the shards of each format, before `.gz` and the like."""
 

@@ -239,7 +239,7 @@ def uneven_padding(composition: Composition) -> Findings:
 
 
 _UNSUITED = re.compile(
-    r"(?i)\.(csv|tsv|zip|7z|rar|h5|hdf5|lmdb|tfrecords?|mds|npz|json|txt|"
+    r"(?i)\.(csv|tsv|zip|7z|rar|h5|hdf5|lmdb|tfrecords?|npz|json|txt|"
     r"jpe?g|png|gif|webp|bmp|tiff?|wav|flac|mp3|ogg|mp4|mkv|avi|mov)$"
 )
 
@@ -269,6 +269,8 @@ def _find_unsuited(composition: Composition, text: Scalar, found: re.Match[str])
     hint = "make shards from them with `wdspec create`"
     if found[1].lower() == "txt":
         hint = f"for a list of shards, one per line, write `'@{text.value}'`"
+    elif re.search(r"(?:\A|/)index\.json\Z", text.value or ""):
+        hint = f"for the shards of MosaicML Streaming (MDS) that it lists, write `'@{text.value}'`"
     yield Finding(text, message, hint, text.column_at(found.start()))
 
 
@@ -317,7 +319,7 @@ def shell_variables(composition: Composition) -> Findings:
             yield Finding(text, message, hint, text.column_at(found.start()))
 
 
-_SHARD = re.compile(r"@.*\.(tar|tgz|tar\.\w{2,4}|cbors?|msgpack)", re.DOTALL)
+_SHARD = re.compile(r"@.*\.(tar|tgz|tar\.\w{2,4}|cbors?|msgpack|mds(\.\w{2,6})?)", re.DOTALL)
 
 
 @rule(
