@@ -266,18 +266,22 @@ def llm(folder, rng):
 
 
 def vlm(folder, rng):
-    """Conversations about one to three images, whose messages say where the images are."""
+    """Conversations about one to three images of a folder, as JSON Lines; the messages say where the images are."""
     chat_model(folder)
+    Path(folder, "images").mkdir()
 
-    def chat():
-        images = {f"{n}.jpg": picture(rng, *size(rng)) for n in range(rng.integers(1, 4))}
+    def chat(number):
+        names = [f"{number:02d}-{n}.jpg" for n in range(rng.integers(1, 4))]
+        for name in names:
+            Path(folder, "images", name).write_bytes(picture(rng, *size(rng)))
         question, answer = turns(rng, 2)
-        question["content"] = [{"type": "image"}] * len(images) + [
+        question["content"] = [{"type": "image"}] * len(names) + [
             {"type": "text", "text": question["content"]}
         ]
-        return {**images, "json": {"messages": [question, answer]}}
+        return {"id": f"chat{number:02d}", "images": names, "messages": [question, answer]}
 
-    write(folder, "chats", [chat() for _ in range(16)])
+    for part in range(2):
+        json_lines(f"{folder}/chats-{part:02d}.jsonl", [chat(8 * part + n) for n in range(8)])
 
 
 def pairs(folder, rng):

@@ -333,6 +333,35 @@ def chat_alone(tokenizer, sample):
     return ids, [-100] * len(before) + ids[len(before) : last] + [-100] * (len(ids) - last)
 
 
+def test_chats_have_the_images_that_they_name_and_the_tokens_of_transformers(recipe, tmp_path):
+    transformers = pytest.importorskip("transformers")
+    batches = recipe("vlm")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "data" / "model")
+    chats = {}
+    for path in (tmp_path / "data").glob("*.jsonl"):
+        for number, line in enumerate(path.read_text().splitlines()):
+            chats[f"{path.stem}/{number}"] = json.loads(line)
+    keys = [key for batch in batches for key in batch["__key__"]]
+    assert len(keys) == 16
+    counts = Counter(len(chats[key]["images"]) for key in keys)
+    assert counts.keys() == {1, 2, 3}
+    mean, std = np.array([0.48145466, 0.4578275, 0.40821073]), np.array([0.26862954, 0.26130258, 0.27577711])
+    for batch in batches:
+        for place, key in enumerate(batch["__key__"]):
+            ids, labels = chat_alone(tokenizer, {**chats[key], "patches": 4})
+            mask = batch["attention_mask"][place].bool()
+            assert batch["input_ids"][place][mask].tolist() == ids
+            assert batch["labels"][place][mask].tolist() == labels
+            images = [image for n in range(3) if (image := batch[f"{n}.jpg"][place]) is not None]
+            assert len(images) == len(chats[key]["images"])
+            for image, name in zip(images, chats[key]["images"], strict=True):
+                pixels = Image.open(tmp_path / "data" / "images" / name).resize(
+                    (112, 112), Image.Resampling.BILINEAR
+                )
+                expected = (np.asarray(pixels, np.float64) / 255 - mean) / std
+                assert_alike(image, expected.transpose(2, 0, 1))
+
+
 def test_packed_chats_with_images_have_the_loss_of_each_chat_alone(recipe, tmp_path):
     torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
     batches = recipe("vlm_packing", rank=1, world_size=2)
