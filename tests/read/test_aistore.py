@@ -232,7 +232,7 @@ def test_incomplete_etl_output_is_never_cached(double, from_ais, tmp_path):
     source = {"shards": "gs://train/a/s-000.tar", "aistore": {"etl": "upper-case"}}
     # A pass, so that nothing is read ahead: the next loader would wait for what the first one still fetches.
     spec = {"dataset": [source], "batch": 20, "epoch": "pass", "cache": str(tmp_path / "cache")}
-    with wdspec.loader(spec, num_workers=0) as loader, pytest.raises(ShardError):
+    with pytest.raises(ShardError), wdspec.loader(spec, num_workers=0) as loader:
         list(loader)
     assert not list((tmp_path / "cache").rglob("*.tar"))
     double.etls["upper-case"].dies_after = None
