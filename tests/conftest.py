@@ -1,5 +1,6 @@
 """Fixtures and options of all tests."""
 
+import gc
 import multiprocessing
 import os
 import re
@@ -17,6 +18,12 @@ __all__ = ["azure", "gcs", "nginx", "proxy", "s3", "sshd"]
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run the examples first: they take longest, and at the end all runners but one would wait for them."""
     items.sort(key=lambda item: "examples" not in item.path.parts)
+
+
+def pytest_collection_finish() -> None:
+    """Leave what was collected out of garbage collection: a million objects, which take 0.6 s each time."""
+    gc.collect()
+    gc.freeze()
 
 
 _VARIABLES = re.compile(
