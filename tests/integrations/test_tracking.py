@@ -274,6 +274,7 @@ def test_the_records_of_all_ranks_add_up_to_what_they_received(folder, together)
     files = sorted(path.name for path in folder.glob("run-*.json"))
     out, _ = within("report", *files, "--format", "json", folder=folder)
     found = json.loads(out)
+    assert found["starts"]
     assert {name: each["samples"] for name, each in found["sources"].items()} == received
     assert (found["ranks"], found["of"], found["batches"]) == ([0, 1], 2, 6)
     text, _ = within("report", *files, folder=folder)
@@ -287,11 +288,22 @@ def test_a_report_says_which_ranks_are_missing(folder):
     assert "no record is of ranks 1 of 2" in within("report", "run-0.json", folder=folder)[0]
 
 
-def test_a_report_refuses_what_would_count_twice_or_is_of_another_run(folder):
+def test_a_record_that_is_named_twice_counts_once(folder):
     write_records(folder, 2)
     (folder / "copy.json").write_bytes((folder / "run-0.json").read_bytes())
+    once, _ = within("report", "run-0.json", "run-1.json", "--format", "json", folder=folder)
+    twice, _ = within("report", "run-0.json", "run-1.json", "copy.json", "--format", "json", folder=folder)
+    assert once == twice
+
+
+def test_a_report_refuses_what_would_count_twice_or_is_of_another_run(folder):
+    write_records(folder, 2)
+    record = json.loads((folder / "run-0.json").read_text())
+    del record["read"]["start"]  # as earlier versions wrote it
+    for name in ("run-0.json", "copy.json"):
+        (folder / name).write_text(json.dumps(record))
     _, said = within("report", "run-0.json", "copy.json", folder=folder, code=1)
-    assert "run-0.json has rank 0 too" in said
+    assert "has rank 0 too" in said
     with wdspec.loader("train.yaml", num_workers=0, vars={"seed": 9}) as loader:
         wdspec.log_run(loader, "other.json")
     _, said = within("report", "run-0.json", "other.json", folder=folder, code=1)

@@ -14,12 +14,14 @@ from __future__ import annotations
 import json
 import os
 import platform
+import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib import metadata
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from wdspec.base.errors import UsageError
 from wdspec.base.files import open_regular
@@ -29,11 +31,13 @@ from wdspec.run.received import add_up, received_in, source_names
 from wdspec.run.run import Run
 from wdspec.run.state import check_undamaged, ranks_of
 from wdspec.run.stats import describe_ranks
-from wdspec.run.stream import Resumable
+from wdspec.run.stream import Resumable, Stream
 from wdspec.shards.lock import Lock
 from wdspec.storage.environment import describe_variables
 
 FORMAT, VERSION = "wdspec-run", 1
+_STARTS = WeakKeyDictionary[Stream, str]()
+"""Stream → the id of this start of a run, by which records of one start are known."""
 MOST_LOCK = 4_000_000
 """Bytes of a lock that is included whole; of a larger one, the numbers and sizes of shards are."""
 _LIBRARIES = (
@@ -71,7 +75,7 @@ def make_record(reading: Resumable, state: Mapping[str, Any] | None = None) -> d
     check_undamaged(saved)
     if saved["digest"] != run.order_digest:
         raise UsageError("`state` is of another run: its order has another digest; pass gather_state(loader)")
-    topology = run.plan.topology
+    topology, stats = run.plan.topology, reading.stream.stats()
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -94,7 +98,11 @@ def make_record(reading: Resumable, state: Mapping[str, Any] | None = None) -> d
             "canonical_ranks": ranks_of(saved),
             **_describe_received(saved),
             "rank": run.seat.rank,
-            "stats": asdict(reading.stream.stats()),
+            "start": {
+                "id": _STARTS.setdefault(reading.stream, str(uuid.uuid4())),
+                "batches": max(0, saved["batch"] - stats.batches),
+            },
+            "stats": asdict(stats),
         },
     }
 

@@ -1,0 +1,183 @@
+"""`wdspec report` over all starts of a run, and its documents: a training-content summary, SPDX 3 and OpenLineage."""
+
+import io
+import json
+from collections import Counter
+from itertools import islice
+from pathlib import Path
+
+import jsonschema
+import pytest
+import spdx_python_model
+from commandline import within
+from referencing import Registry, Resource
+from shardmaking import write_source
+
+import wdspec
+
+SCHEMAS = Path(__file__).parent / "openlineage"
+SECTIONS = [
+    *("## 1. General information", "### 1.1 Provider identification", "### 1.2 Model identification"),
+    "### 1.3 Modalities, overall training data size and other characteristics",
+    *("## 2. List of data sources", "### 2.1 Publicly available datasets"),
+    "### 2.2 Private non-publicly available datasets obtained from third parties",
+    "#### 2.2.1 Datasets commercially licensed by rightsholders or their representatives",
+    "#### 2.2.2 Private datasets obtained from other third parties",
+    *("### 2.3 Data crawled and scraped from online sources", "### 2.4 User data", "### 2.5 Synthetic data"),
+    *("### 2.6 Other sources of data", "## 3. Data processing aspects"),
+    "### 3.1 Respect of reservation of rights from the text and data mining exception or limitation",
+    *("### 3.2 Removal of illegal content", "### 3.3 Other information"),
+]
+"""The headings of the template, in order."""
+
+
+@pytest.fixture
+def spec(tmp_path, monkeypatch):
+    write_source(tmp_path, "a")
+    write_source(tmp_path, "b")
+    monkeypatch.chdir(tmp_path)
+    source = {
+        "license": "CC-BY-4.0",
+        "homepage": "https://example.org/a",
+        "revision": "v2",
+    }
+    return {
+        "name": "mine",
+        "dataset": [
+            {"name": "a", "shards": "a-{000..003}.tar", "weight": 3, **source},
+            {"name": "b", "shards": "b-{000..003}.tar", "weight": 1, "where": "txt != 'x'"},
+        ],
+        "seed": 3,
+        "batch": 4,
+        "epoch": 80,
+    }
+
+
+def start(spec, state, steps, *records):
+    """Read some steps in a new start of a run, with a record before and after; returns the state and what came."""
+    received = Counter()
+    with wdspec.loader(spec, num_workers=0) as loader:
+        if state is not None:
+            loader.load_state_dict(state)
+        for record in records[:1]:
+            wdspec.log_run(loader, record)
+        for batch in islice(loader, steps):
+            received.update(batch["__source__"])
+        for record in records[1:]:
+            wdspec.log_run(loader, record)
+        read = sum(each.bytes for each in loader.stats().sources.values())
+        return loader.state_dict(), received, read
+
+
+def report(*files, form="json", **options):
+    return within("report", *files, "--format", form, folder=".", **options)[0]
+
+
+def test_samples_and_bytes_are_those_of_all_starts(spec):
+    state, first, read = start(spec, None, 6, "0.json", "1.json")
+    _, second, more = start(spec, state, 5, "2.json", "3.json")
+    found = json.loads(report("0.json", "1.json", "2.json", "3.json"))
+    assert {name: each["samples"] for name, each in found["sources"].items()} == first + second
+    assert sum(each["bytes"] for each in found["sources"].values()) == read + more
+    assert [(each["first"], each["last"], each["bytes"]) for each in found["starts"]] == [
+        (0, 6, read),
+        (6, 11, more),
+    ]
+    assert found["batches"] == 11
+    text = report("1.json", "3.json", form="text")
+    assert "starts" in text
+    assert "warning" not in text
+
+
+def test_a_start_that_left_no_record_is_named(spec):
+    state, first, read = start(spec, None, 6, "0.json", "1.json")
+    state, lost, _ = start(spec, state, 3)
+    _, last, more = start(spec, state, 2, "2.json", "3.json")
+    files = ("0.json", "1.json", "2.json", "3.json")
+    found = json.loads(report(*files))
+    assert {name: each["samples"] for name, each in found["sources"].items()} == first + lost + last
+    assert sum(each["bytes"] for each in found["sources"].values()) == read + more
+    for form in ("text", "summary"):
+        assert "ank 0 read the steps 6 to 9 in a start that left no record" in report(*files, form=form)
+
+
+def test_events_follow_the_schema_of_openlineage(spec):
+    state, first, _ = start(spec, None, 6, "0.json", "1.json")
+    _, second, _ = start(spec, state, 5, "2.json", "3.json")
+    lines = report("3.json", "0.json", "1.json", "2.json", form="openlineage").splitlines()
+    events = [json.loads(line) for line in lines]
+    assert [each["eventType"] for each in events] == ["START", *["RUNNING"] * 3, "COMPLETE"]
+    assert len({each["run"]["runId"] for each in events}) == 1
+    names = ("OpenLineage", "InputStatisticsInputDatasetFacet")
+    loaded = [json.loads((SCHEMAS / f"{name}.json").read_text()) for name in names]
+    registry = Registry().with_resources((each["$id"], Resource.from_contents(each)) for each in loaded)
+    checks = jsonschema.FormatChecker()
+    event = jsonschema.Draft202012Validator(loaded[0], registry=registry, format_checker=checks)
+    facets = jsonschema.Draft202012Validator(loaded[1], registry=registry, format_checker=checks)
+    for each in events:
+        event.validate(each)
+        for dataset in each["inputs"]:
+            facets.validate(dataset["inputFacets"])
+    counts = {each["inputFacets"]["wdspec_source"]["source"]: each for each in events[-1]["inputs"]}
+    assert {
+        name: each["inputFacets"]["inputStatistics"]["rowCount"] for name, each in counts.items()
+    } == first + second
+    assert counts["a"]["inputFacets"]["wdspec_source"]["license"] == "CC-BY-4.0"
+    assert "inputStatistics" not in events[0]["inputs"][0]["inputFacets"]
+
+
+def test_a_dataset_in_a_bucket_is_named_as_openlineage_names_it(spec):
+    start(spec, None, 1, "0.json")
+    record = json.loads(Path("0.json").read_text())
+    record["spec"]["dataset"][0]["shards"] = ["s3://key:secret@bucket/x/a-{000..003}.tar"]
+    Path("0.json").write_text(json.dumps(record))
+    text = report("0.json", form="openlineage")
+    assert "secret" not in text
+    [first, second] = json.loads(text.splitlines()[0])["inputs"]
+    assert first["namespace"].startswith("s3://")
+    assert first["name"] == "x/a-{000..003}.tar"
+    assert (second["namespace"], second["name"]) == ("file", "b-{000..003}.tar")
+
+
+def test_the_document_of_spdx_has_the_model_and_what_it_was_trained_on(spec):
+    start(spec, None, 6, "0.json", "1.json")
+    text = report("0.json", "1.json", "--model", "tiny", form="spdx")
+    model = spdx_python_model.v3_0_1
+    objects = model.SHACLObjectSet()
+    model.JSONLDDeserializer().read(io.BytesIO(text.encode()), objects)
+    [package] = objects.foreach_type(model.ai_AIPackage)
+    assert package.name == "tiny"
+    datasets = {each.name: each for each in objects.foreach_type(model.dataset_DatasetPackage)}
+    assert datasets.keys() == {"a", "b"}
+    assert datasets["a"].software_packageVersion == "v2"
+    relations = {
+        each.relationshipType.rpartition("/")[2]: each for each in objects.foreach_type(model.Relationship)
+    }
+    assert relations["trainedOn"].from_ is package
+    assert [*relations["trainedOn"].to] == [datasets["a"], datasets["b"]]
+    [license] = relations["hasDeclaredLicense"].to
+    assert license.simplelicensing_licenseExpression == "CC-BY-4.0"
+    [document] = objects.foreach_type(model.SpdxDocument)
+    assert "b: license (`license`)" in document.comment
+    assert not objects.missing_ids
+
+
+def test_the_summary_has_the_sections_of_the_template_and_says_what_is_missing(spec):
+    _, received, _ = start(spec, None, 6, "0.json", "1.json")
+    text = report("0.json", "1.json", "--model", "tiny", form="summary")
+    headings = [line for line in text.splitlines() if line.startswith("#")]
+    assert [each for each in headings if each in SECTIONS] == SECTIONS
+    assert text.count("**To be filled in.**") >= 12
+    assert "not a statement of compliance" in text
+    assert "- Model and versions: tiny" in text
+    assert f"- Data of this run: {received.total():,} samples" in text
+    assert "| a | https://example.org/a | CC-BY-4.0 | v2 |" in text
+    assert "`b`: the spec leaves out samples (`where`)" in text
+    record = json.loads(Path("1.json").read_text())
+    record["spec"]["dataset"][0]["meta"] = {"origin": "public"}
+    Path("1.json").write_text(json.dumps(record))
+    text = report("1.json", form="summary")
+    before, _, after = text.partition("### 2.2 ")
+    assert "| a | https://example.org/a |" in before
+    assert "| a |" not in after
+    assert "| b | ? | ? | ? |" in after.partition("### Sources without an origin")[2]
