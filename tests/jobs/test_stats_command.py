@@ -366,7 +366,7 @@ def test_shares_by_size_warn_if_shards_changed(folder):
         wdspec.plan("s.yaml")
     write_shard(folder / "a-003.tar", [("k", {"txt": b"x"})])
     with pytest.warns(
-        UserWarning, match="1 shards were added and 0 removed; `wdspec stats SPEC` measures them"
+        UserWarning, match="1 shard was added and 0 removed; `wdspec stats SPEC` measures them"
     ):
         wdspec.plan("s.yaml")
 
@@ -391,7 +391,7 @@ def test_a_pass_does_not_open_measured_shards_to_count_them(folder, opened):
     opened.clear()
     with pytest.warns(
         UserWarning,
-        match="1 of 2 shards of `b` have changed since `stats` was written, so they were counted again",
+        match="1 of 2 shards of `b` has changed since `stats` was written, and was counted again",
     ):
         counts = Listed.of(wdspec.load("s.yaml")).counts
     assert opened == ["b-000.tar"]

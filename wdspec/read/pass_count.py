@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from wdspec.base.amounts import pluralize
 from wdspec.base.errors import ShardError, UsageError, warn_user
 from wdspec.base.progress import progress
 from wdspec.formats.samples import no_field, only_key
@@ -66,9 +67,8 @@ def with_counts(spec: Spec, shards: Shards) -> Shards:
             own_files = shards.files.get(source.name, {})
             counted, selection = _choose_counted(spec, source, part, known, own_files)
             needs_keys = selection is not None or part.again is not None
-            is_known = (
-                source.samples is not None and len(listed) == 1 and known is None and not spec.reshuffles
-            )
+            is_declared = measurements is None or source.name not in measurements.sources
+            is_known = source.samples is not None and len(listed) == 1 and is_declared and not spec.reshuffles
             if is_known and not needs_keys and not has_costs:
                 found: Iterable[ShardCount] = [ShardCount(source.samples or 0)]
             else:
@@ -192,8 +192,9 @@ def _count_shards(
         advance()
     if measurements is not None and changed:
         warn_user(
-            f"{changed:,} of {len(listed):,} shards of `{source.name}` have changed since `stats` was written, so they "
-            "were counted again; `wdspec stats SPEC` measures them"
+            f"{changed:,} of {pluralize(len(listed), 'shard')} of `{source.name}` "
+            f"{'has' if changed == 1 else 'have'} changed since `stats` was written, and "
+            f"{'was' if changed == 1 else 'were'} counted again; `wdspec stats SPEC` measures them"
         )
 
 

@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
+from wdspec.base.amounts import pluralize
 from wdspec.base.errors import SpecError, UsageError, warn_user
 from wdspec.base.user_code import secure_mode
 from wdspec.planning.companions import with_companions
@@ -98,7 +99,7 @@ def list_shards(
         UsageError: settings of AIStore are invalid, or the lock does not fit the spec.
         WdspecError: a list, directory or glob is empty, or cannot be read.
     """
-    environment, sources = Environment.read(), (*spec.sources, *spec.companions.values())
+    environment, sources = Environment.read(), spec.collections
     storages = {source.name: storage_of(environment, spec, source) for source in sources}
     if lock is not None:
         frozen, storages = Lock.read(lock).freeze(spec, storages, os.fspath(lock))
@@ -115,7 +116,7 @@ def list_shards(
     else:
         lists = {source.name: with_tables(frozen, source, storages[source.name]) for source in sources}
     mixes = (spec.mix, *(each.mix for source in spec.dataset for each in source.mixes))
-    if spec.stats and any(mix.by not in ("shards", "equal") for mix in mixes):
+    if spec.stats and not spec.is_pass and any(mix.by not in ("shards", "equal") for mix in mixes):
         _compare_with_measurements(spec, lists)
     local = frozenset(name for name, listed in lists.items() if are_local(listed, storages[name]))
     shards = Shards(lists, with_surveyed_caches(storages, lists), local, lock=lock and os.path.abspath(lock))
@@ -142,7 +143,7 @@ def _check_costs(spec: Spec) -> None:
     """Say why sources have no mean costs that `stats` has measured, if the shares need them.
 
     Raises:
-        UsageError: they were measured in another way.
+        UsageError: other shards were measured, or in another way.
     """
     if not spec.needs_costs or all(each.mean_cost is not None for each in spec.sources):
         return
@@ -151,8 +152,10 @@ def _check_costs(spec: Spec) -> None:
     except (OSError, UsageError):
         return  # the plan says that costs are missing
     for source in spec.sources:
-        totals = measurements.of(spec, source) if source.mean_cost is None else None
-        if totals is not None and (misfit := find_costs_misfit(totals, spec, source)):
+        totals = measurements.sources.get(source.name) if source.mean_cost is None else None
+        if totals is None:
+            continue
+        if misfit := measurements.find_misfit(spec, source) or find_costs_misfit(totals, spec, source):
             raise UsageError(
                 f"shares of the cost and numbers of tokens need the mean cost of every source, and `stats` has "
                 f"{misfit}; run `wdspec stats SPEC` again",
@@ -199,7 +202,7 @@ def check_readable(spec: Spec) -> None:
         SpecError: WDS_SECURE forbids a function of the spec.
         UsageError: a decoder's library is not installed.
     """
-    for source in (*spec.sources, *spec.companions.values()):
+    for source in spec.collections:
         for name in (*source.decode.names, *source.decode.fields.values()) if source.decode else ():
             require_libraries(name)
             import_decoder(name)
@@ -233,6 +236,7 @@ def _compare_with_measurements(spec: Spec, lists: Mapping[str, UrlSequence]) -> 
         new, gone = len(texts - measured), len(measured - texts)
         if new or gone:
             warn_user(
-                f"the share of `{source.name}` follows its measured size, but since then {new:,} shards were added "
-                f"and {gone:,} removed; `wdspec stats SPEC` measures them, which changes the order"
+                f"the share of `{source.name}` follows its measured size, but since then "
+                f"{pluralize(new, 'shard was', 'shards were')} added and {gone:,} removed; `wdspec stats SPEC` "
+                "measures them, which changes the order"
             )

@@ -313,6 +313,21 @@ class Measurements:
         found = self.of(spec, source) if self.split == spec.split else None
         return found if found is not None and found.asked == tuple(source.shards or ()) else None
 
+    def find_misfit(self, spec: Spec, source: Source) -> str | None:
+        """Which kind of sources cannot use their measurements this one is; None if they fit."""
+        measured = self.sources.get(source.name)
+        if measured is None:
+            return "sources without measurements"
+        if measured.asked != tuple(source.shards or ()):
+            return "sources whose `shards` have changed since they were measured"
+        if self.of(spec, source) is None:
+            changed = changed_keys(measured.reading, digest_shards(spec, source))
+            if changed != ["`errors: {skip: shard}`"]:  # a run that ends at damage reads no other numbers
+                return (
+                    f"sources that were measured with another {' and '.join(changed) or 'version of wdspec'}"
+                )
+        return None if measured.is_whole else "sources of which not all shards could be measured"
+
 
 def fill_in_measurements(
     spec: Spec, node: Node, library: Library, leaves: Iterable[Draft], problems: Problems
@@ -340,7 +355,7 @@ def fill_in_measurements(
         if leaf.model is None:
             continue
         measured = measurements.sources.get(leaf.name)
-        misfit = _find_misfit(measurements, measured, spec, leaf.model)
+        misfit = measurements.find_misfit(spec, leaf.model)
         if misfit is not None:
             misfits.setdefault(misfit, []).append(leaf.name)
         elif measured is not None:
@@ -353,24 +368,11 @@ def fill_in_measurements(
     return path
 
 
-def _find_misfit(
-    measurements: Measurements, measured: MeasuredSource | None, spec: Spec, source: Source
-) -> str | None:
-    """Which kind of sources cannot be filled in this one is; None if its measurements fit."""
-    if measured is None:
-        return "sources without measurements"
-    if measured.asked != tuple(source.shards or ()):
-        return "sources whose `shards` have changed since they were measured"
-    if measurements.of(spec, source) is None:
-        changed = changed_keys(measured.reading, digest_shards(spec, source))
-        if changed != ["`errors: {skip: shard}`"]:  # a run that ends at damage reads no other numbers
-            return f"sources that were measured with another {' and '.join(changed) or 'version of wdspec'}"
-    return None if measured.is_whole else "sources of which not all shards could be measured"
-
-
 def find_costs_misfit(measured: MeasuredSource, spec: Spec, source: Source) -> str:
     """Which kind of sources this one is, whose costs were measured in another way; empty if the spec needs none."""
     if not measured.costing or not (costing := digest_costing(spec, source, {})):
+        return ""
+    if costing == split_costing(measured.costing)[0]:
         return ""
     changed = changed_keys(split_costing(measured.costing)[0], costing) if "=" in measured.costing else []
     return f"sources whose costs were measured with another {' and '.join(changed) or 'version of wdspec'}"
