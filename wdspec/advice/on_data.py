@@ -200,7 +200,7 @@ _DIGITS = re.compile(r"\d+")
 @rule("W393", needs="spec selected")
 def few_left(spec: Spec, selected: Mapping[str, KeptSamples]) -> Advices:
     """Sources of which the selection keeps nothing, or little."""
-    for source in spec.sources:
+    for source in spec.collections:
         if (kept := selected.get(source.name)) is None:
             continue
         left_out = kept.looked_at - kept.kept
@@ -215,8 +215,8 @@ def few_left(spec: Spec, selected: Mapping[str, KeptSamples]) -> Advices:
 @rule("W394", needs="spec selected")
 def unknown_keys(spec: Spec, selected: Mapping[str, KeptSamples]) -> Advices:
     """Entries of `keys` and `exclude` that are the key of no sample of a source."""
-    lists = [entries for each in spec.sources for entries in (each.only_keys, each.exclude) if entries]
-    for source in spec.sources:
+    lists = [entries for each in spec.collections for entries in (each.only_keys, each.exclude) if entries]
+    for source in spec.collections:
         for found in selected[source.name].unknown if source.name in selected else ():
             entries = source.only_keys if found.key == "keys" else source.exclude
             if entries is None or found.is_usual:

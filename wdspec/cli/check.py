@@ -117,7 +117,7 @@ def check(
             lists_all=form == "json" or duplicates is not None,
         )
     if duplicates is not None:
-        _write_duplicates(duplicates, found, len(spec.sources))
+        _write_duplicates(duplicates, found)
     found = found.without(ignored)
     result = DataReport(found if form == "json" else found.shortened())
     if form in ("text", "json"):
@@ -128,12 +128,13 @@ def check(
     return 1 if any(problem.is_error or strict for problem in result.found.problems) else 0
 
 
-def _write_duplicates(path: str, found: CheckReport, sources: int) -> None:
+def _write_duplicates(path: str, found: CheckReport) -> None:
     """Write the keys of repeated samples, one file for each source, and say how to leave them out."""
     stem, ending = os.path.splitext(path)
     for source in found.collection.own:
         keys = found.duplicates.get(source.name, [])
-        file = path if sources == 1 else f"{stem}.{source.name}{ending}"
+        is_only = [source] == found.collection.mixed
+        file = path if is_only else f"{stem}.{source.name}{ending}"
         if keys:
             save(file, "".join(f"{key}\n" for key in keys).encode("utf-8", "surrogateescape"))
             click.echo(
@@ -232,7 +233,7 @@ def _as_problem(problem: DataProblem, file: str, line: int = 0, column: int = 0,
 
 
 def _at_source(problem: DataProblem, spec: Spec) -> Problem:
-    where = next((source.position for source in spec.sources if source.name == problem.source), None)
+    where = next((source.position for source in spec.collections if source.name == problem.source), None)
     if where is None or not where.line:
         return _as_problem(problem, spec.file or "the spec", shard=problem.shard)
     return _as_problem(problem, where.file, where.line, where.column, problem.shard)

@@ -155,8 +155,14 @@ def user_errors() -> Iterator[None]:
 
 
 def only_source(spec: Spec, name: str) -> Spec:
-    """Return the spec with only one source, regardless of its share. Raises UsageError for an unknown name."""
-    return spec.of([find_source(name, spec)])
+    """Return the spec with only one source, regardless of its share, and its companions.
+
+    Raises:
+        UsageError: there is no source of that name.
+    """
+    source = find_source(name, spec)
+    own = {each.source: spec.companions[each.source] for each in source.companions.values()}
+    return spec.by_which(source).of([source]).model_copy(update={"companions": own})
 
 
 def without_functions(spec: Spec) -> Spec:

@@ -314,11 +314,11 @@ def require_library(module: str, option: str, package: str) -> None:
 
 
 def find_source(name: str, spec: Spec) -> Source:
-    """Return the source of that name. Raises UsageError for an unknown name."""
-    for source in spec.sources:
+    """Return the source of that name, perhaps of companions. Raises UsageError for an unknown name."""
+    for source in spec.collections:
         if source.name == name:
             return source
-    names = ", ".join(source.name for source in spec.sources)
+    names = ", ".join(source.name for source in spec.collections)
     raise UsageError(f"the spec has no source `{name}`; its sources are {names}")
 
 

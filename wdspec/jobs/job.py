@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -84,14 +84,16 @@ class ReadTask(ShardTask):
     def of_spec(
         cls,
         spec: Spec,
+        sources: Iterable[Source],
         shards: Shards,
         parts: Mapping[str, SourceParts],
         choose: Callable[[Source, int, ShardUrl], Mapping[str, Any] | None],
     ) -> list[Self]:
-        """Create a task for each shard of a spec, source by source.
+        """Create a task for each shard of some sources of a spec, source by source.
 
         Args:
             spec: the spec.
+            sources: those of its mix, or of its companions, too.
             shards: its shards.
             parts: how each source is read.
             choose: maps source, number and shard to the fields that a subclass adds; None for no task.
@@ -99,8 +101,8 @@ class ReadTask(ShardTask):
         common = spec.seed, uuid4().hex, os.getcwd()
         return [
             cls(source.name, number, shard, parts[source.name], *common, batches, **more)
-            for source in spec.sources
-            for batches in [BatchMap.of(spec, source, parts[source.name])]
+            for source in sources
+            for batches in [BatchMap.of(spec.by_which(source), source, parts[source.name])]
             for number, shard in enumerate(shards.lists[source.name])
             if (more := choose(source, number, shard)) is not None
         ]

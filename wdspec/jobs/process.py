@@ -134,6 +134,7 @@ class ProcessJob(ShardJob[ProcessTask, ShardDone]):
         }
         tasks = ProcessTask.of_spec(
             spec,
+            spec.sources,
             shards,
             parts_of(spec, shards),
             lambda source, number, shard: {

@@ -86,7 +86,7 @@ class StatsJob(ShardJob[MeasureTask, MeasuredShard]):
     """The shards of a spec to measure, and all measurements.
 
     Args:
-        spec: the spec; all of its sources are measured, whatever their shares.
+        spec: the spec; all of its sources are measured, whatever their shares, and those of companions.
         path: of the file; None writes no file.
         update: whether to ignore earlier measurements.
         lengths: whether to decode samples of all sources, to measure the lengths of values; otherwise this is done for
@@ -107,10 +107,12 @@ class StatsJob(ShardJob[MeasureTask, MeasuredShard]):
         self._known: dict[str, dict[str, MeasuredShard]] = {}
         files = self._shards.files
         self._costing = {
-            source.name: digest_costing(spec, source, files.get(source.name, {})) for source in spec.sources
+            source.name: digest_costing(spec.by_which(source), source, files.get(source.name, {}))
+            for source in spec.collections
         }
         self._keeping = {
-            source.name: digest_keeping(spec, source, files.get(source.name, {})) for source in spec.sources
+            source.name: digest_keeping(spec.by_which(source), source, files.get(source.name, {}))
+            for source in spec.collections
         }
         planner = WindowPlanner.of(spec) if any(self._costing.values()) else None
         self._decoding: dict[str, str] = {}
@@ -118,17 +120,18 @@ class StatsJob(ShardJob[MeasureTask, MeasuredShard]):
         self.gone: list[tuple[str, str]] = []
         """(source, URL) of measured shards that are no longer listed."""
         self.faults: list[Fault] = []
-        for source in spec.sources:
+        for source in spec.collections:
             self._recall(source, None if update else before, lengths)
         self.unchanged = sum(map(len, self._known.values()))
         """Number of shards that have not changed since they were measured."""
         tasks = MeasureTask.of_spec(
             spec,
+            spec.collections,
             self._shards,
             parts_of(spec, self._shards),
             lambda source, number, shard: {
                 "lengths": source.name in self._decoding,
-                "planner": planner,
+                "planner": planner if self._costing[source.name] else None,
                 "keeps_costs": spec.is_pass,
                 "counts_kept": bool(self._keeping[source.name]),
                 "distance": mark_distance(spec),
@@ -145,7 +148,9 @@ class StatsJob(ShardJob[MeasureTask, MeasuredShard]):
         check_harmless(source.name, shards.parts, "the file")
         known = self._known[source.name] = {}
         then = None if before is None else before.of(self._spec, source)
-        decoding = digest_decoding(self._spec, source, self._shards.files.get(source.name, {}))
+        decoding = digest_decoding(
+            self._spec.by_which(source), source, self._shards.files.get(source.name, {})
+        )
         has_lengths = then is not None and then.decoding == decoding
         if lengths or has_lengths:
             self._decoding[source.name] = decoding
@@ -198,7 +203,7 @@ class StatsJob(ShardJob[MeasureTask, MeasuredShard]):
             name: {text: known[text] for text in self._shards.lists[name].texts() if text in known}
             for name, known in self._known.items()
         }
-        sources = {source.name: self._total(source, shards[source.name]) for source in self._spec.sources}
+        sources = {source.name: self._total(source, shards[source.name]) for source in self._spec.collections}
         return Measurements(sources, shards, self._spec.split, self._spec.environment)
 
     def facts(self) -> Facts:
@@ -218,7 +223,7 @@ class StatsJob(ShardJob[MeasureTask, MeasuredShard]):
             source.name: KeptSamples(
                 each.kept, each.samples, each.measured, "stats", unknown=self._count_unknown(source, each)
             )
-            for source in spec.sources
+            for source in spec.collections
             if (each := totals[source.name]).kept is not None and each.measured
         }
         return Facts(spec, shards, measures, plan=plan, selected=selected, samples=samples)

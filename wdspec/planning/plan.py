@@ -131,6 +131,11 @@ class Plan(Tabular):
     companions: tuple[CompanionPlan, ...] = ()
     """The companions of sources, in their order."""
 
+    @property
+    def companion_names(self) -> tuple[str, ...]:
+        """The sources of companions, in the order of the companions."""
+        return tuple(dict.fromkeys(each.stream.name for each in self.companions))
+
     def draws(self) -> Draws | ScheduledDraws:
         """Return the draws of all slots."""
         parts = [self.draws_of(segment, segment.start) for segment in self.segments]

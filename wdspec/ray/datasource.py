@@ -46,7 +46,7 @@ class SpecDatasource(Datasource):  # type: ignore[misc]  # Ray has no types
         check_each_sample(spec, "wdspec.ray.read")
         check_readable(spec)
         shards = list_shards(spec, lock=lock)
-        tasks = ReadTask.of_spec(spec, shards, parts_of(spec, shards), lambda *_: {})
+        tasks = ReadTask.of_spec(spec, spec.sources, shards, parts_of(spec, shards), lambda *_: {})
         facts = [fact for source in spec.sources for fact in _facts_of(spec, source, shards)]
         self._reads: list[tuple[Any, BlockMetadata]] = []
         group = -(-len(tasks) // MOST_TASKS) or 1

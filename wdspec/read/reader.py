@@ -62,7 +62,7 @@ class Reader:
     ) -> None:
         self.plan, self.ranks, self._spec, self._stage = plan, ranks, spec, spec.stage
         self.budgets = {each.name: Budget(parts[each.name].errors, each.name) for each in plan.sources}
-        """By source: what was delivered, dropped and skipped in this process."""
+        """By source, then by source of companions: what was delivered, dropped and skipped in this process."""
         self._functions = UserFunctions()
         has_functions = any(each.transform.has_functions for each in parts.values())
         lent = self._functions.generators if has_functions or (spec.stage and spec.stage.functions) else None
@@ -96,9 +96,8 @@ class Reader:
 
     def _accompany(self, parts: Mapping[str, SourceParts]) -> Supply:
         """Let the samples of sources get companions, and return what gives them."""
-        names = dict.fromkeys(each.stream.name for each in self.plan.companions)
-        budgets = {name: Budget(parts[name].errors, name) for name in names}
-        supply = Supply(self.plan, parts, budgets, self._functions)
+        self.budgets |= {name: Budget(parts[name].errors, name) for name in self.plan.companion_names}
+        supply = Supply(self.plan, parts, self.budgets, self._functions)
         self._sources = supply.over(self._sources)
         return supply
 
@@ -181,7 +180,10 @@ class Reader:
         return [slot.measure() for slot in planned if isinstance(slot, Windows)]
 
     def counts(self) -> dict[int, PackedCounts]:
-        """Return the counts by number of the source, of the sources that changed since the last call."""
+        """Return the counts by number of the source, of those that changed since the last call.
+
+        Sources of companions come after those of the mix.
+        """
         changed: dict[int, PackedCounts] = {}
         for number, budget in enumerate(self.budgets.values()):
             counted = budget.counts

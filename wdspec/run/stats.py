@@ -45,13 +45,15 @@ class SourceStats:
 
     delivered: int
     """Samples that readers have finished, perhaps ahead of the training loop. The parts of a sample that packing has
-    cut count once. See `received` for what the training loop got."""
+    cut count once. See `received` for what the training loop got. Of a source of companions: companions that were
+    decoded for samples."""
     dropped: dict[str, int]
     """Samples dropped by `select` or `missing`, by cause."""
     skipped: dict[str, int]
     """Errors skipped by the `errors` policy, by code (`wdspec rule D202`)."""
     passes: float
-    """Passes over the source. Each slot counts its part when it has read it, so the number may be fractional."""
+    """Passes over the source. Each slot counts its part when it has read it, so the number may be fractional. The
+    streams of a source of companions are added up."""
     shards: int
     """Shards, or parts of shards, that were opened."""
     cache_hits: int
@@ -70,7 +72,8 @@ class SourceStats:
     of a shard that was read from its start."""
     received: int | None = 0
     """Samples that the training loop received since the run began, also before it was resumed, without padding. A
-    sample that packing has cut counts with the part that has its start. None if unknown, as after older states."""
+    sample that packing has cut counts with the part that has its start. None if unknown, as after older states or for
+    companions."""
     received_cost: float | None = None
     """What these cost (`batch.cost`), parts of samples included; None without `batch.cost` and packing."""
     tokens: int | None = None
@@ -97,6 +100,7 @@ class RunStats:
     """Seconds of these in which the training loop waited for data. None for a compiled dataset: it reads on request, so
     all of its time is waiting, and is not measured."""
     sources: dict[str, SourceStats] = field(default_factory=dict)
+    """By name: the sources of the mix, then those of companions."""
     ahead: int = 0
     """Steps that were requested from workers and that the training loop did not get yet."""
     retries: int = 0
@@ -171,17 +175,25 @@ class Tally:
         """Record that all readers have ended; new ones start from zero."""
         self._counts = self._total(), {}
 
-    def stats(self, names: list[str], ahead: int = 0, mean_costs: Sequence[float] = ()) -> RunStats:
+    def stats(
+        self,
+        names: Sequence[str],
+        ahead: int = 0,
+        mean_costs: Sequence[float] = (),
+        companions: Sequence[str] = (),
+    ) -> RunStats:
         """Return the totals.
 
         Args:
             names: the sources in the order of the plan.
             ahead: as in `RunStats`.
             mean_costs: the mean cost of a sample of each source, for `planned_cost_share`.
+            companions: the sources of companions in the order of the plan. They have no share.
         """
-        counts = self.totals(len(names))
-        costs = _cost_shares([each.cost for each in counts])
-        planned = _planned_shares(counts, mean_costs) if mean_costs else [None] * len(names)
+        counts = self.totals(len(names) + len(companions))
+        none, mixed = [None] * len(companions), counts[: len(names)]
+        costs = [*_cost_shares([each.cost for each in mixed]), *none]
+        planned = [*(_planned_shares(mixed, mean_costs) if mean_costs else [None] * len(names)), *none]
         return RunStats(
             self.batches,
             0.0 if self._start is None else time.monotonic() - self._start,
@@ -190,7 +202,9 @@ class Tally:
                 name: SourceStats(
                     **self._shown(each), cost_share=cost_share, planned_cost_share=planned_share
                 )
-                for name, each, cost_share, planned_share in zip(names, counts, costs, planned, strict=True)
+                for name, each, cost_share, planned_share in zip(
+                    (*names, *companions), counts, costs, planned, strict=True
+                )
             },
             ahead,
             **asdict(self._count_processes()),

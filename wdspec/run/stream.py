@@ -308,15 +308,16 @@ class Stream:
         """Return the counts so far."""
         self._count_samples()
         ahead = max(0, self.steps.requested - self.next_step)
-        names, received = [source.name for source in self.run.plan.sources], self.received
-        stats = self.tally().stats(names, ahead, self.run.mean_costs)
+        plan, received = self.run.plan, self.received
+        names = [source.name for source in plan.sources]
+        stats = self.tally().stats(names, ahead, self.run.mean_costs, plan.companion_names)
         total, unknown = add_up(list(received.values())), Amount(None, None, None)
         sources = {
             name: replace(source, received=amount.samples, received_cost=amount.cost, tokens=amount.tokens)
             for name, source in stats.sources.items()
-            for amount in [unknown if total is None else total[name]]
+            for amount in [unknown if total is None else total.get(name, unknown)]
         }
-        ranks, topology = self.run.canonical_ranks, self.run.plan.topology
+        ranks, topology = self.run.canonical_ranks, plan.topology
         storages = self.run.shards.storages.values()
         caches = {each.cache.names.directory for each in storages if each.cache is not None}
         return replace(

@@ -619,9 +619,13 @@ class Spec(Tabular, Discreet):
         }
         return self.model_copy(update=through)
 
+    def by_which(self, source: Source) -> "Spec":
+        """The spec by which a source is read: this one, or for a source of companions `of_companions`."""
+        return self.of_companions if source.name in self.companions else self
+
     @property
     def sources(self) -> tuple[Source, ...]:
-        """All sources with shards, depth first, in file order."""
+        """The sources of the mix with shards, depth first, in file order."""
         return tuple(leaf for source in self.dataset for leaf in source.leaves)
 
     @property

@@ -279,6 +279,8 @@ class CheckedSource:
     parts: SourceParts
     is_other: bool = False
     """Whether it belongs to the spec of `--against`."""
+    is_mixed: bool = True
+    """Whether its samples are in the mix; otherwise they are companions."""
     shards: list[LookedAt] = field(default_factory=list)
     facts: SampleFacts = field(default_factory=SampleFacts)
     """Facts of all shards together; of single shards only counts are kept."""
@@ -367,7 +369,7 @@ class CheckedData:
     plan: Plan | None
     """The plan for the topology in the spec, if it needs no counts of samples."""
     sources: list[CheckedSource]
-    """The sources of the checked spec, then those of the spec of `--against`."""
+    """The sources of the checked spec, those of its companions, then those of the spec of `--against`."""
     most: int = MOST_EXAMPLES
     """Maximum number of problems of one kind to list for a source."""
     hidden: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -381,8 +383,13 @@ class CheckedData:
 
     @property
     def own(self) -> list[CheckedSource]:
-        """The sources of the checked spec."""
+        """The sources of the checked spec, also those of companions."""
         return [source for source in self.sources if not source.is_other]
+
+    @property
+    def mixed(self) -> list[CheckedSource]:
+        """The sources of the checked spec whose samples go into batches."""
+        return [source for source in self.own if source.is_mixed]
 
     def fields(self) -> Iterator[tuple[CheckedSource, str, FieldFacts]]:
         """The fields of the sources of the checked spec: source, name, facts."""
@@ -391,8 +398,9 @@ class CheckedData:
                 yield source, name, facts
 
     def planned(self, name: str) -> SourcePlan | None:
-        """The plan of a source."""
-        sources = () if self.plan is None else self.plan.sources
+        """The plan of a source, or of a stream of companions from it."""
+        plan = self.plan
+        sources = () if plan is None else (*plan.sources, *(each.stream for each in plan.companions))
         return next((source for source in sources if source.name == name), None)
 
 

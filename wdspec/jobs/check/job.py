@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from wdspec.base.amounts import join_names
 from wdspec.base.errors import SpecError, WdspecError
 from wdspec.base.user_code import secure_mode
 from wdspec.fields.extensions import NamingWithAsides
@@ -258,12 +259,16 @@ class CheckJob(ShardJob[ShardLook, ShardFacts]):
             fields = {"in_full": is_read, "looks": looks, "is_other": is_other}
             return fields if is_read or not is_other else None
 
-        for source in spec.sources:
-            self.sources[source.name, is_other] = CheckedSource(source, parts[source.name], is_other)
+        mixed = [source.name for source in spec.sources]
+        sources = spec.sources if is_other else spec.collections
+        for source in sources:
+            checked = CheckedSource(source, parts[source.name], is_other, source.name in mixed)
+            self.sources[source.name, is_other] = checked
             if self._files:
                 own_files = shards.files.get(source.name, {})
-                self._readings[source.name, is_other] = digest_content(spec, source, own_files)
-        for look in ShardLook.of_spec(spec, shards, thorough, choose):
+                reading = digest_content(spec.by_which(source), source, own_files)
+                self._readings[source.name, is_other] = reading
+        for look in ShardLook.of_spec(spec, sources, shards, thorough, choose):
             self.sources[look.source, is_other].awaited.append(look.number)
             self.looks.append(look)
 
@@ -323,18 +328,32 @@ def _list_readable_sources(spec: Spec) -> tuple[Spec, Shards | None, list[DataPr
     except SpecError:
         raise
     except WdspecError as first:
-        sources, problems = [], []
-        for source in spec.sources:
+        readable, problems = set[str](), list[DataProblem]()
+        for source in spec.collections:
             try:
-                _list_shards(spec.of([source]))
+                _list_shards(spec.of([source]).model_copy(update={"companions": {}}))
             except WdspecError as error:
                 problems.append(DataProblem.of(error, source=source.name))
             else:
-                sources.append(source)
+                readable.add(source.name)
         if not problems:
             raise first
-    spec = spec.of(sources)
-    return spec, _list_shards(spec) if sources else None, problems
+    for at, problem in enumerate(problems):
+        owners = [
+            source.name
+            for source in spec.sources
+            if problem.source in (each.source for each in source.companions.values())
+        ]
+        if owners:
+            names = join_names(f"`{name}`" for name in owners)
+            problems[at] = replace(
+                problem, message=f"{problem.message}; {names} cannot be checked without it"
+            )
+            readable.difference_update(owners)
+    companions = {name: source for name, source in spec.companions.items() if name in readable}
+    mixed = spec.of(source for source in spec.sources if source.name in readable)
+    spec = mixed.model_copy(update={"companions": companions})
+    return spec, _list_shards(spec) if spec.sources else None, problems
 
 
 def _list_shards(spec: Spec) -> Shards:

@@ -200,6 +200,8 @@ def repeated_contents(collection: CheckedData) -> Iterator[DataProblem]:
                     continue
                 if one == other and sources[one].shares_files:
                     continue
+                if one != other and not (sources[one].is_mixed and sources[other].is_mixed):
+                    continue  # samples that are also companions
                 chosen = pairs.of((both[0] == one) & (both[1] == other))
                 if one == other:  # D301 reports equal keys
                     chosen = chosen.of(index.keys(chosen.first) != index.keys(chosen.second))
@@ -296,7 +298,7 @@ def similar_images(collection: CheckedData) -> Iterator[DataProblem]:
     their_hashes, theirs = _list_images([source for source in collection.sources if source.is_other])
     if not theirs:
         return
-    for source in collection.own:
+    for source in collection.mixed:
         hashes, own = _list_images([source])
         found = 0
         for at, other in _find_similar(hashes, their_hashes):

@@ -308,12 +308,14 @@ def renamed_classes(collection: CheckedData) -> Iterator[DataProblem]:
 def unstackable_values(collection: CheckedData) -> Iterator[DataProblem]:
     """Try to batch samples whose values differ in shape or type, as the spec does; needs torch.
 
+    Companions never go into a batch.
+
     With `mix: {unit: batch}` each source is tried separately. Samples that are packed need no shape in common.
     """
     spec = collection.spec
     if spec.batch is None or spec.batch.pack is not None or importlib.util.find_spec("torch") is None:
         return
-    sources = collection.own
+    sources = collection.mixed
     groups = [[source] for source in sources] if spec.mix.unit == "batch" else [sources]
     for group in groups:
         yield from _try_batch(collection, group)
