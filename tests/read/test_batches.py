@@ -11,6 +11,7 @@ from shardmaking import write_shard
 
 import wdspec
 from wdspec.base.errors import FieldError, SpecError
+from wdspec.fields.values import Audio
 from wdspec.read.batch import BatchMaker
 from wdspec.read.padding import Padded
 from wdspec.spec.language.batch import Batch
@@ -239,3 +240,35 @@ def test_a_loader_delivers_padded_and_nested_fields(tmp_path, workers):
     assert isinstance(batch["a.json"], Padded)
     assert batch["b.json"].is_nested
     assert [len(row) for row in batch["b.json"].unbind()] == [2, 1, 3, 1]
+
+
+SOUND = Audio(np.zeros((1, 5), np.float32), 8000)
+IMAGE, PAD_SOUND = "as in `decode: {x: rgb8+random_resized_crop=224}`", "{pad: {axis: -1, lengths: x_lengths}}"
+
+
+@pytest.mark.parametrize(
+    ("values", "remedies"),
+    [
+        ([SOUND, SOUND._replace(samples=np.zeros((1, 7), np.float32))], ["add `+clip=5s`", PAD_SOUND]),
+        (
+            [Audio(torch.zeros(2, 5), 8000), Audio(torch.zeros(2, 7), 8000)],
+            ["add `+clip=5s`", PAD_SOUND],
+        ),
+        ([np.zeros((4, 4, 3), np.uint8), np.zeros((5, 4, 3), np.uint8)], [IMAGE]),
+        ([torch.zeros(3, 4, 4), torch.zeros(3, 5, 4)], [IMAGE]),
+        ([Image.new("L", (4, 3)), Image.new("L", (4, 4))], [IMAGE]),
+        ([np.zeros((4, 4), np.uint8), np.zeros((5, 4), np.uint8)], [IMAGE]),
+        ([torch.zeros(8, 80), torch.zeros(9, 80)], ["{x: pad}"]),  # a spectrogram, or boxes
+        ([torch.zeros(8, 80, 5), torch.zeros(9, 80, 5)], ["{x: pad}"]),
+        ([torch.zeros(4, 8, 8, 3), torch.zeros(5, 8, 8, 3)], ["decode: {x: video+frames=8+"]),
+        ([torch.zeros(4), torch.zeros(5)], ["{x: pad}"]),
+    ],
+)
+def test_the_remedy_for_values_that_do_not_stack_fits_what_they_are(values, remedies):
+    with pytest.raises(FieldError) as caught:
+        batch_of(*values)
+    said = caught.value.message
+    assert all(remedy in said for remedy in remedies), said
+    assert ("rgb8" in said) == (IMAGE in remedies)
+    assert ("clip=5s" in said) == isinstance(values[0], Audio)
+    assert ("video" in said) == any("video" in remedy for remedy in remedies)

@@ -18,7 +18,7 @@ from wdspec.base.amounts import pluralize
 from wdspec.base.errors import FieldError, SpecError, warn_user
 from wdspec.fields import memory
 from wdspec.fields.deferred import EncodedImage, gather
-from wdspec.fields.values import Audio, describe
+from wdspec.fields.values import Audio, describe, is_array, is_image
 from wdspec.planning.keys import key64, random64
 from wdspec.read.padding import Padded, as_tensors, pad
 from wdspec.read.randomness import GlobalGenerators
@@ -361,13 +361,9 @@ def _unstackable(field: str, values: Sequence[Any], samples: Sequence[dict[str, 
     lines = [f"  {kind}: {_list_keys(found)}" for kind, found in list(groups.items())[:6]]
     if len(groups) > len(lines):
         lines.append(f"  and {len(groups) - len(lines)} more")
-    axes = {getattr(value, "ndim", None) for value in values}
-    whole = hasattr(values[0], "mode") or axes & {2, 3}
-    remedies = [f"resize images while decoding, `decode: {{{field}: rgb8+random_resized_crop=224}}`"] * bool(
-        whole
-    ) + [
+    remedies = [
+        *_remedies_of_kind(field, values, [sample.get(field) for sample in samples]),
         "make the values equal in shape in `map`",
-        f"pad them, `batch: {{collate: {{{field}: pad}}}}`",
         f"or keep a list, `batch: {{collate: {{{field}: list}}}}`",
     ]
     sources = {sample.get("__source__") for sample in samples}
@@ -378,6 +374,40 @@ def _unstackable(field: str, values: Sequence[Any], samples: Sequence[dict[str, 
         source=sources.pop() if len(sources) == 1 else None,
         field=field,
     )
+
+
+def _remedies_of_kind(field: str, values: Sequence[Any], wholes: Sequence[Any]) -> list[str]:
+    """Return what to do about values that do not stack, first by what they are: audio, images, videos.
+
+    Args:
+        field: the field.
+        values: what does not stack.
+        wholes: the values of the samples, of which `values` may be parts.
+    """
+    if any(type(whole) is Audio for whole in wholes):
+        pad = f"{{pad: {{axis: -1, lengths: {field}_lengths}}}}"
+        return [
+            "take a part of each recording: add `+clip=5s` to the decoder (shorter ones stay as they are)",
+            f"pad them, `batch: {{collate: {{{field}: {pad}}}}}`",
+        ]
+    pad = f"pad them, `batch: {{collate: {{{field}: pad}}}}`"
+    if any(map(_is_image, values)):
+        example = f"`decode: {{{field}: rgb8+random_resized_crop=224}}`"
+        return [f"resize images while decoding, as in {example}", pad]
+    if all(is_array(value) and len(value.shape) == 4 for value in values):
+        example = f"`decode: {{{field}: video+frames=8+resize=128+center_crop=112}}`"
+        return [f"take as many frames of one size while decoding, as in {example}", pad]
+    return [pad]
+
+
+def _is_image(value: Any) -> bool:
+    """Whether a value is an image: one of Pillow, or an array with channels, or of bytes."""
+    if not is_array(value):
+        return is_image(value)
+    shape = tuple(value.shape)
+    if len(shape) == 3:
+        return bool({1, 3, 4} & {shape[0], shape[-1]})
+    return len(shape) == 2 and str(value.dtype).endswith("uint8")
 
 
 def _list_keys(samples: Sequence[dict[str, Any]]) -> str:
@@ -430,7 +460,8 @@ def _check_audio(field: str, values: Sequence[Any], samples: Sequence[dict[str, 
             raise FieldError(
                 f"the recordings of `{field}` in a batch of {len(values)} have several {what}:\n"
                 + "\n".join(lines)
-                + f"\nmake them equal while decoding, `decode: {{{field}: {base}+{option}}}`; or keep a list, "
+                + f"\nmake them equal while decoding: add `+{option}` to the decoder, as in `decode: {{{field}: "
+                f"{base}+{option}}}`; or keep a list, "
                 f"`batch: {{collate: {{{field}: list}}}}`",
                 code=code,
                 source=sources.pop() if len(sources) == 1 else None,

@@ -630,7 +630,7 @@ class SourceParts:
     @classmethod
     def of(cls, spec: Spec, source: Source, shards: Shards) -> SourceParts:
         """Describe how to read a source of a spec, perhaps of its companions."""
-        spec = spec.by_which(source)
+        spec = spec.of_companions if source.name in spec.companions else spec
         storage, lists = shards.storages[source.name], shards.key_lists.get(source.name)
         selection = None if lists is None else Selection.of(spec, source, lists)
         demand = FieldDemand.of(spec, source)
@@ -760,7 +760,7 @@ def _with_objects(parts: SourceParts, spec: Spec, source: Source) -> SourceParts
 
 def parts_of(spec: Spec, shards: Shards) -> dict[str, SourceParts]:
     """Return how to read each source of a spec, also those of companions, by name."""
-    return {one.name: SourceParts.of(spec, one, shards) for one in spec.collections}
+    return {one.name: SourceParts.of(spec, one, shards) for one in (*spec.sources, *spec.companions.values())}
 
 
 def file_parts_of(spec: Spec, shards: Shards) -> dict[str, SourceParts]:

@@ -99,7 +99,7 @@ def list_shards(
         UsageError: settings of AIStore are invalid, or the lock does not fit the spec.
         WdspecError: a list, directory or glob is empty, or cannot be read.
     """
-    environment, sources = Environment.read(), spec.collections
+    environment, sources = Environment.read(), (*spec.sources, *spec.companions.values())
     storages = {source.name: storage_of(environment, spec, source) for source in sources}
     if lock is not None:
         frozen, storages = Lock.read(lock).freeze(spec, storages, os.fspath(lock))
@@ -202,7 +202,7 @@ def check_readable(spec: Spec) -> None:
         SpecError: WDS_SECURE forbids a function of the spec.
         UsageError: a decoder's library is not installed.
     """
-    for source in spec.collections:
+    for source in (*spec.sources, *spec.companions.values()):
         for name in (*source.decode.names, *source.decode.fields.values()) if source.decode else ():
             require_libraries(name)
             import_decoder(name)
