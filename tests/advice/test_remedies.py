@@ -77,7 +77,7 @@ def test_a_field_that_is_the_end_of_several_suffixes_is_not_guessed(folder):
 def test_a_decoder_of_another_suffix_is_written_for_the_files_that_it_takes(folder):
     shard("a.tar", ["flac", "txt"])
     [said] = advice(shards="a.tar", decode={"wav": "audio"})
-    assert said.endswith("write `decode: {flac: audio}`")
+    assert said.endswith("write `flac: audio` in `decode`")
     assert advice(shards="a.tar", decode={"flac": "audio"}) == []
 
 

@@ -243,7 +243,10 @@ def test_a_loader_delivers_padded_and_nested_fields(tmp_path, workers):
 
 
 SOUND = Audio(np.zeros((1, 5), np.float32), 8000)
-IMAGE, PAD_SOUND = "as in `decode: {x: rgb8+random_resized_crop=224}`", "{pad: {axis: -1, lengths: x_lengths}}"
+IMAGE, PAD_SOUND = (
+    "as in `decode: {x: rgb8+random_resized_crop=224}`",
+    "{pad: {axis: -1, lengths: x_lengths}}",
+)
 
 
 @pytest.mark.parametrize(

@@ -130,8 +130,19 @@ def test_ids_are_selected_by_their_length_and_texts_by_their_characters(tokenize
         {"batch": 2},
         {"batch": {"window": 20, "pack": {"fields": "ids", "length": 512}}},
         {"where": "ids.length > 0"},
+        {
+            "batch": {
+                "cost": "ids.length",
+                "max_cost": 9,
+                "window": 5,
+                "collate": {"ids": {"pad": {"lengths": "n"}}},
+            }
+        },
+        {"batch": {"cost": "text.length + 1", "max_cost": 9, "window": 5, "collate": {"ids": "pad"}}},
+        {"batch": {"size": 2, "collate": {"ids": {"pad": {"lengths": "n"}}}}},
+        {"epoch": {"pass": "pad", "reshuffle": True}},
     ],
-    ids=["batches", "packed", "where"],
+    ids=["batches", "packed", "where", "by tokens", "by another cost", "padded", "reshuffled"],
 )
 def test_empty_documents_without_an_end_are_left_out_and_counted(keys, tokenizer, tmp_path):
     found = ["", "a", "", "b b", ""]

@@ -189,3 +189,34 @@ def test_a_step_that_mixes_with_companions_that_there_are_not_is_reported(origin
 def test_companions_of_a_wrong_step_are_not_said_to_be_read_by_nothing():
     make = {"audio": {"add_noise": "wav", "noise": "noise.wav", "snr": [5, 20]}}
     assert [each.code for each in problems_of({"companions": {"noise": "musan"}, "make": make})] == ["E202"]
+
+
+def test_the_shards_that_a_remedy_gives_to_companions_are_all_and_no_problem_afterwards():
+    dataset = [
+        {"name": "web", "shards": ["a.tar", "c-{0..1}.tar"], "companions": {"noise": "web"}, "make": MAKE}
+    ]
+    (problem,) = wdspec.validate({"dataset": dataset})
+    assert problem.hint.endswith('`companions: {pool: {shards: ["a.tar", "c-{0..1}.tar"]}}`')
+    dataset[0]["companions"] = {"noise": "pool"}
+    assert (
+        wdspec.validate({"companions": {"pool": {"shards": dataset[0]["shards"]}}, "dataset": dataset}) == []
+    )
+
+
+def test_splits_share_companions_but_none_learns_from_the_samples_of_another():
+    def codes(train, val):
+        sources = [
+            {
+                "name": "web",
+                "shards": f"{split}.tar",
+                "companions": {"noise": {"shards": shards}},
+                "make": MAKE,
+            }
+            for split, shards in (("a", train), ("b", val))
+        ]
+        splits = {name: {"dataset": [source]} for name, source in zip(("train", "val"), sources, strict=True)}
+        return [(each.code, each.message) for each in wdspec.validate({"splits": splits})]
+
+    assert codes("musan.tar", "musan.tar") == []
+    assert codes("b.tar", "musan.tar") == [("W302", '"b.tar" is also a shard of the split `val`')]
+    assert codes("musan.tar", "a.tar") == [("W302", '"a.tar" is also a shard of the split `train`')]

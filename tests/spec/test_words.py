@@ -16,22 +16,41 @@ def problems(tmp_path):
     return find
 
 
+LATER = (
+    "rename: {meta: json}, tags: {origin: new}, "
+    "make: {class_id: {label: cls, names: [x]}, uid: {take: ids.uid}}"
+)
+
+
 @pytest.mark.parametrize(
-    ("on", "hint"),
+    "key", ["lookup: {table: t.csv, fields: score, 'on': %s}", "join: {shards: c.tar, 'on': %s}"]
+)
+@pytest.mark.parametrize(
+    ("on", "maker", "hint"),
     [
-        ("meta.id", "write `on: json.id`, the name in the shards"),
-        ("meta", "write `on: json`, the name in the shards"),
-        ("class_id", "look up a field that the shards have"),
-        ("origin", "look up a field that the shards have"),
-        ("json.id", None),
-        ("cls", None),
-        ("__key__", None),
+        ("meta.id", "rename", "write `on: json.id`, the name in the shards"),
+        ("meta", "rename", "write `on: json`, the name in the shards"),
+        ("class_id", "make", "name a field that the shards have"),
+        ("uid", "make", "write `on: ids.uid`, of which it is made"),
+        ("origin", "tags", "name a field that the shards have"),
+        ("json.id", "", None),
+        ("cls", "", None),
+        ("__key__", "", None),
     ],
 )
-def test_a_lookup_by_a_name_that_samples_get_later_is_a_warning(on, hint, problems):
-    later = "rename: {meta: json}, tags: {origin: new}, make: {class_id: {label: cls, names: [x]}}"
-    found = problems(DATA % f", {later}, lookup: {{table: t.csv, 'on': {on}, fields: score}}")
+def test_a_join_or_lookup_by_a_name_that_samples_get_later_is_a_warning(key, on, maker, hint, problems):
+    found = problems(DATA % f", {LATER}, {key % on}")
     assert [(each.code, each.hint) for each in found] == ([] if hint is None else [("W443", hint)])
+    assert all(each.message.startswith(f"`{maker}` makes `") for each in found)
+    assert all(each.line == 2 and each.column > 100 for each in found)
+
+
+@pytest.mark.parametrize(
+    "key", ["lookup: {table: t.csv, fields: score, 'on': photo}", "join: {shards: c.tar, 'on': photo}"]
+)
+def test_a_join_or_lookup_by_an_object_that_is_fetched_later_is_an_error(key, problems):
+    (found,) = problems(DATA % f", fetch: {{photo: {{url: json.photo, root: photos/}}}}, {key}")
+    assert (found.code, found.line) == ("E367", 2)
 
 
 @pytest.mark.parametrize(

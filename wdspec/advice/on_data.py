@@ -256,7 +256,8 @@ def _absent(spec: Spec, source: Source, suffixes: frozenset[str]) -> Iterator[st
         names = names - {old.lower() for old in olds} | {new.lower()}
     if source.extensions is None and not source.map and not spec.map:
         known = names | {each.lower() for each in (*source.tags, *source.made_names)}
-        for entry in (*(spec.fields or ()), *(spec.to_tuple or ())):
+        packed = () if spec.batch is None or spec.batch.pack is None or spec.stage else spec.batch.pack.fields
+        for entry in dict.fromkeys((*(spec.fields or ()), *(spec.to_tuple or ()), *packed)):
             if not entry.startswith("__") and not exists(entry.split(";"), known):
                 yield entry
 
@@ -291,7 +292,7 @@ def idle_decoders(spec: Spec, measures: Measures) -> Advices:
                 row = BY_NAME.get(base := split_decoder(decoder)[0])
                 fit = sorted(end for end in suffixes if row and row.takes(base, end.rpartition(".")[2]))
                 meant = ", ".join(f"{end}: {decoder}" for end in fit[:3])
-                hint = f"write `decode: {{{meant}}}`" if meant else "use the extension of an existing file"
+                hint = f"write `{meant}` in `decode`" if meant else "use the extension of an existing file"
                 yield Advice(f"`decode: {{{key}: {decoder}}}` {seen}", hint, source)
         lasts = {end.rpartition(".")[2] for end in ends}
         for name in () if scaled else source.decode.names:

@@ -11,11 +11,12 @@ from wdspec.spec.rules.rule import rule
 from wdspec.spec.spec import Spec
 
 
-@rule("W398", needs="windows")
-def unfilled_batches(windows: WindowFacts) -> Advices:
+@rule("W398", needs="spec windows")
+def unfilled_batches(spec: Spec, windows: WindowFacts) -> Advices:
     """Windows that cost less than half of `max_cost`."""
     if windows.fill is not None and windows.batches < 2 and windows.fill < 0.5:
-        cost = f"a window of {windows.samples:,} samples costs {windows.fill:.1%} of `max_cost`"
+        most = "`max_cost`" if spec.batch is None else spec.batch.limit_name
+        cost = f"a window of {windows.samples:,} samples costs {windows.fill:.1%} of {most}"
         yield Advice(f"{cost}, so batches are never full", "raise `window`")
 
 

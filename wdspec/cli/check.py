@@ -188,7 +188,9 @@ class DataReport:
             yield "`--format json` lists all repeated samples"
         for source, rate in found.max_rates.items():
             skip = "skip: [shard, decode, map], " * ((source, "D203") in found.totals)
-            yield f"to train without these samples of `{source}`: `errors: {{{skip}max_rate: {rate:g}}}`"
+            logs = any(each.name == source and each.source.errors.log for each in found.collection.own)
+            errors = f"`errors: {{{skip}max_rate: {rate:g}}}`{', next to its `log`' * logs}"
+            yield f"to train without these samples of `{source}`: {errors}"
         shards = [looked for source in found.collection.own for looked in source.shards]
         unchanged = sum(looked.facts.is_unchanged for looked in shards)
         if unchanged:

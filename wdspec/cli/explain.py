@@ -206,8 +206,10 @@ def _describe_windows(explanation: Explanation) -> str:
         f"{least:,} to {most:,} samples (mean {mean:,.1f})",
     ]
     if found.fill is not None:
-        pack = explanation.spec.batch and explanation.spec.batch.pack
-        facts.append(f"rows {found.fill:.1%} full" if pack else f"{found.fill:.1%} of `max_cost`")
+        batch = explanation.spec.batch
+        limit = "`max_cost`" if batch is None else batch.limit_name
+        is_packed = batch is not None and batch.pack is not None
+        facts.append(f"rows {found.fill:.1%} full" if is_packed else f"{found.fill:.1%} of {limit}")
     facts.append(f"{found.useful:.1%} useful")
     if found.balance is not None:
         facts.append(f"weights of ranks {found.balance:.2f} of the largest")

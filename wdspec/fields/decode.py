@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -40,6 +41,10 @@ class UserDecoderError(FieldError):
     code = "D203"
 
 
+_OBJECT = re.compile(r"(file )?<[\w.]+ object at 0x[0-9a-f]+>")
+"""How libraries name the file in memory that they could not read."""
+
+
 def one_line(cause: Exception, data: Any = b"") -> str:
     """Return the message of an exception in one line of limited length, with its type if necessary.
 
@@ -47,7 +52,7 @@ def one_line(cause: Exception, data: Any = b"") -> str:
         cause: the exception.
         data: the bytes that could not be decoded.
     """
-    text = " ".join(str(cause).split())
+    text = _OBJECT.sub("the file", " ".join(str(cause).split()))
     if isinstance(cause, UnicodeDecodeError):
         return describe_encoding(cause.object) or text
     if data and text.startswith("invalid literal for int()"):

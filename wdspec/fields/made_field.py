@@ -85,7 +85,8 @@ class MadeField:
             error.at(field=self.name)
             raise
         except Exception as cause:
-            message = f"`{self.recipe.step}` failed: {type(cause).__name__}: {one_line(cause)}"
+            said, kind = one_line(cause), f"{type(cause).__name__}: "
+            message = f"`{self.recipe.step}` failed: {kind}{said.removeprefix(kind)}"
             raise FieldError(message, field=self.name) from cause
         return dict(zip(self.fields, made, strict=True))
 

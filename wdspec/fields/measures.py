@@ -48,6 +48,7 @@ class Measures:
             decoded again.
         after_map: the fields that are read from the finished sample; None for all.
         may_be_set: whether a function of `map` may set other fields without saying so, for the hint.
+        packed: a field of `pack` whose length is read, as no expression says what samples cost.
     """
 
     def __init__(
@@ -59,10 +60,12 @@ class Measures:
         keeps_decoded: bool = False,
         after_map: frozenset[str] | None = frozenset(),
         may_be_set: bool = False,
+        packed: str | None = None,
     ) -> None:
         self._fields, self._paths, self._optional = fields, tuple(paths), frozenset(optional)
         self._constants = constants or {}
         self._keeps_decoded, self._after_map, self._may_be_set = keeps_decoded, after_map, may_be_set
+        self._packed = packed
         self._layouts: dict[tuple[str, ...], list[Reader] | None] = {}
 
     def __call__(self, raw: dict[str, Any]) -> list[Any] | None:
@@ -155,8 +158,9 @@ class Measures:
             if optional:
                 return lambda raw: MISSING
             found = [*self._constants, *(each for each, of in fields.items() if of is not None)]
+            needs = "pack" if name == self._packed else describe_path(path)
             raise FieldError(
-                f"`{describe_path(path)}` needs the field `{name}`, which the sample does not have before `map`; it "
+                f"`{needs}` needs the field `{name}`, which the sample does not have before `map`; it "
                 f"has {listed_fields(found)}. {self._hint(path, found)}",
                 code="D201",
                 field=name,
@@ -231,6 +235,9 @@ class Measures:
             return f"`{holder}` is a field, and `{name}` a value in it: add a field for this value in `map`"
         sets = f", or `sets: {name}` next to the `call` in `map` that adds it" if self._may_be_set else ""
         nearest = suggest_path(path, names, self._fields.naming.rename)
+        if name == self._packed:  # not in an expression
+            nearest = suggest_path((name,), names, self._fields.naming.rename)
+            return (f"{nearest[:1].upper()}{nearest[1:]}" or "Name a field that samples have") + sets
         end = "" if nearest.endswith("?") else "."
         write = f"{nearest[:1].upper()}{nearest[1:]}{end} Otherwise, write" if nearest else "Write"
         return f"{write} `default({describe_path(path)}, 0)` if samples may lack it{sets}"

@@ -545,7 +545,7 @@ def plan_pass(
     if not batches:
         raise UsageError(
             f"a pass of {samples:,} samples is shorter than one global batch of {size:,}, so `drop` drops all of them; "
-            "lower `batch`, or write `epoch: pass`, which pads the last batch"
+            "lower `batch`, or write `pass: pad` in `epoch`, which pads the last batch"
         )
     if per_slot > LARGE and size > MOST_PADDED * samples:
         enough = -(-samples // topology.ranks)

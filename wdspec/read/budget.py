@@ -13,6 +13,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from multiprocessing import parent_process
 from typing import Any, Self
 
 from wdspec.base.errors import (
@@ -78,7 +79,7 @@ _HOW_TO_SKIP = (
 )
 _NO_SKIP = (
     "`errors: skip` skips faults in the data, not in code; to also skip samples on which a function of `map`, "
-    "`select` or `decode` fails, write `errors: {skip: [shard, decode, map]}`"
+    "`select` or `decode` fails, write `skip: [shard, decode, map]` in `errors`"
 )
 
 _DISK_SECONDS, _DISK_SHARDS = 60.0, 3
@@ -133,6 +134,8 @@ class Budget(SourceCounts):
 
     _shards_before = 0
     """The number of shards opened when the store last denied access."""
+    _said: frozenset[str] = frozenset()
+    """The messages of skips that were logged."""
 
     def __init__(self, errors: Errors, source: str) -> None:
         super().__init__()
@@ -201,16 +204,20 @@ class Budget(SourceCounts):
         count = self.skipped[code]
         if count <= 3 or not count & (count - 1):
             where = str(WdspecError("", source=self.source, **place)).strip()
-            has_place = isinstance(error, WdspecError) or where in str(error)  # other errors may not show it
+            text = " ".join(str(error).split())  # in one line, whatever names and messages of users contain
+            has_place = isinstance(error, WdspecError) or where in text  # other errors may not show it
+            is_worker = parent_process() is not None
             log.warning(
-                "skipped (%s no. %d of source %r): %s%s",
+                "skipped (%s no. %d of source %r%s): %s%s",
                 code,
                 count,
                 self.source,
-                " ".join(str(error).split()),  # in one line, whatever names and messages of users contain
-                "" if has_place else f" {where}",
+                f" in process {os.getpid()}" if is_worker else "",  # each worker counts its own
+                f"again {where}" if text in self._said else text,
+                "" if has_place or text in self._said else f" {where}",
                 extra=log_fields(error, code=code, source=self.source, **place),
             )
+            self._said |= {text}
         self._check(error)
 
     def _fails_everywhere(self, error: Exception, url: str) -> bool:

@@ -84,7 +84,7 @@ def join_samples(samples: Sequence[Sample], pack: Packing) -> dict[str, Any]:
     if pack.length is not None and total > pack.length:
         raise _error(
             f"{len(samples)} samples of {total:,} elements do not fit into a row of {pack.length:,}: `batch.cost` says "
-            "less than their fields have; correct it, or lower `max_cost`",
+            f"less than their fields have; correct it, or leave it out to use the length of `{pack.fields[0]}`",
             pack.fields[0],
             samples[0],
         )

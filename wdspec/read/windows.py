@@ -123,6 +123,8 @@ class _Meter:
     def __init__(self, planner: WindowPlanner, parts: SourceParts, is_finished: bool = False) -> None:
         batch, pack, self._text = planner.batch, planner.batch.pack, planner.cost
         self._parts, self._is_finished, transform = parts, is_finished, parts.transform
+        self._packed = None if batch.cost is not None or pack is None else pack.fields[0]
+        """The field whose length is the cost."""
         self.function = None
         if self._text is not None and batch.is_by_function:
             self.function = import_function(self._text, "batch.cost", planner.folder)
@@ -147,10 +149,12 @@ class _Meter:
             not batch.cuts_samples,
             None if is_finished else self.after_map,
             any(call.field is None and not call.sets for call in transform.maps),
+            self._packed,
         )
         self._limits, self._balance, self._group_by = tuple(batch.limits), batch.balance, batch.group_by
         self._multiple = pack.pad_to_multiple_of if pack else 1
         self._most, self._rules = windows.max_cost_of(batch), windows.rules_of(batch)
+        self._limit = batch.limit_name
         self._cuts, self._overlong, self._can_be_alone = batch.cuts_samples, batch.overlong, pack is None
         needs_more = batch.limits or batch.balance is not None or self._multiple > 1
         self._quick = 0 if needs_more else min(self._rules.capacity, _LIMIT)
@@ -255,12 +259,15 @@ class _Meter:
     def _describe_long(self, cost: float) -> str:
         """Return the message for a sample that exceeds the limits alone."""
         limits = (
-            f"`max_cost` is {self._most:g}"
+            f"{self._limit} is {self._most:g}"
             if self._most and cost > self._rules.capacity
             else "one of the `limits` is less"
         )
-        others = "`drop` or `alone`" if self._can_be_alone else "`drop`, `truncate` or `split`"
-        return f"the sample costs {cost:g}, and {limits}; raise it, or set `overlong` to {others}"
+        can_be_cut = self._packed is not None and not self._limits and self._multiple == 1
+        others = "`drop`, `truncate` or `split`" if can_be_cut else "`drop`"
+        others = "`drop` or `alone`" if self._can_be_alone else others
+        has = f"costs {cost:g}" if self._packed is None else f"has {cost:,g} elements of `{self._packed}`"
+        return f"the sample {has}, and {limits}; raise it, or set `overlong` to {others}"
 
 
 @dataclass(frozen=True)

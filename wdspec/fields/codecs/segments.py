@@ -11,6 +11,7 @@ from wdspec.base.amounts import show_value
 from wdspec.base.errors import FieldError, warn_user
 from wdspec.fields.codecs.audio import AudioDecoder, audio_decoder
 from wdspec.fields.codecs.recording import Recording, read_seconds
+from wdspec.fields.decode import one_line
 from wdspec.fields.values import Audio
 
 SLACK = 0.025
@@ -66,8 +67,8 @@ class Segmenter:
         self._check_bytes(data)
         try:
             recording = Recording(data)
-        except ValueError as cause:
-            raise FieldError(f"cannot decode as audio: {cause}") from cause
+        except (ValueError, RuntimeError) as cause:
+            raise FieldError(f"cannot decode as audio: {one_line(cause)}") from cause
         rate = recording.rate
         if source_rate is not None and source_rate != rate:
             raise FieldError(

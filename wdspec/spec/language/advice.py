@@ -196,6 +196,8 @@ def advice_on(key: str, model: str, value: object) -> str:
         return "write `pack: {fields: ids, length: 2048}`, with the field of tokens and the length of a row"
     if model == "Batch" and key == "max_length":
         return "write `pack: {fields: ids, length: 2048}` for packed rows, or `cost` and `max_cost` for padded ones"
+    if model == "Epoch" and key == "drop_last":
+        return "`pass: drop` leaves out an incomplete last batch, and `pass: pad` fills it with copies"
     if key == "drop_last" and value is False:
         return (
             "batches of an endless stream are always whole; `epoch: {pass: pad, reshuffle: true}` reads every sample "

@@ -467,7 +467,7 @@ class Batch(values.Model):
                 unless="cost",
             ),
             Excludes("collate ragged padded"),
-            Which("fills rows up to `max_cost`"),
+            Which("fills rows"),
         ),
     ] = Field(
         None, description="Concatenate the samples of a batch into one row, instead of padding each sample."
@@ -482,6 +482,13 @@ class Batch(values.Model):
     def has_windows(self) -> bool:
         """Whether batches are planned from windows of samples, by what these cost or have in common."""
         return self.cost is not None or self.group_by is not None or self.pack is not None
+
+    @property
+    def limit_name(self) -> str:
+        """The key that says what a batch may cost at most, as messages name it."""
+        if self.max_cost is None and self.max_tokens is None and self.pack is not None:
+            return "`length` of `pack`"
+        return "`max_cost`" if self.max_tokens is None else "`max_tokens`"
 
     @property
     def cuts_samples(self) -> bool:

@@ -21,6 +21,7 @@ from wdspec.spec.language.expressions import (
 )
 from wdspec.spec.language.samples import fields_set_by
 from wdspec.spec.rules.fields import (
+    MAGIC,
     field_names,
     files_of,
     find_unknown,
@@ -496,13 +497,15 @@ def measured_fields(composition: Composition) -> Findings:
     wholes = [call for call in spec.map if call.field is None]
     adder = next((call for call in wholes if not call.sets), None)
 
-    def find(at: Node, path: Path) -> Findings:
+    def find(at: Node, path: Path, in_expression: bool = True) -> Findings:
         name, is_before = str(path[0]), isinstance(path, PathBeforeMap)
         sets = {} if is_before else {source: name in fields for source, fields in set_by.items()}
         here = {source: fields for source, fields in known.items() if not sets.get(source)}
         elsewhere = [(leaf, source) for leaf, source in others if not sets.get(leaf.name)]
         helper = None if is_before else adder
-        yield from find_unknown(at, [name], here, elsewhere, before_map=path, adder=helper)
+        yield from find_unknown(
+            at, [name], here, elsewhere, before_map=path, adder=helper, in_expression=in_expression
+        )
         if any(sets.values()) and spec.fields and not composition.bad & {"fields"}:
             kept = [entry.split(";")[0] for entry in spec.fields]
             if name not in kept:
@@ -520,7 +523,25 @@ def measured_fields(composition: Composition) -> Findings:
         if wholes:  # they may add packed fields, but the cost has to be known
             packed = packed[:1] if batch.cost is None else ()
         for name in packed:
-            yield from find(at, (name,))
+            yield from find(at, (name,), in_expression=False)
+
+
+@rule("E316", keys="pack")
+def packed_fields_left_out(composition: Composition) -> Findings:
+    """Fields of `pack` that `fields` or `to_tuple` removes."""
+    batch, spec = _read_batch(composition), composition.spec
+    key = "to_tuple" if spec.to_tuple else "fields"
+    kept = [entry.split(";")[0] for entry in spec.to_tuple or spec.fields or ()]
+    if batch is None or batch.pack is None or not kept or composition.bad & {"to_tuple", "fields"}:
+        return
+    if any(MAGIC.intersection(entry) for entry in kept) or spec.stage is not None:
+        return
+    set_by = _fields_set(composition).values()
+    for name in batch.pack.fields:
+        if name not in kept and not any(name in fields for fields in set_by):  # which are reported above
+            at = locate(composition.top.entries["batch"].value, ("pack",))
+            message = f"rows are packed of `{name[:60]}`, but `{key}` leaves it out"
+            yield Finding(at.key_or_self("fields"), message, f"add `{name[:60]}` to `{key}`")
 
 
 @rule(

@@ -58,8 +58,9 @@ def unknown_companions(composition: Composition) -> Findings:
                 if companion.source != leaf.name:
                     what = f"`{name}` is a source of `dataset`, and companions are not in the mix"
                 shards = plain(mixed[companion.source].node.value_or_self("shards"))
-                first = shards[0] if isinstance(shards, list) and shards else shards
-                hint = f'give its shards to an entry of `companions`: `companions: {{pool: {{shards: "{first}"}}}}`'
+                texts = [f'"{each}"' for each in (shards if isinstance(shards, list) else [shards])]
+                listed = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
+                hint = f"give its shards to an entry of `companions`: `companions: {{pool: {{shards: {listed:.200}}}}}`"
                 yield Finding(at, what, hint)
                 continue
             where = "" if split is None else f" in the split `{split}`"

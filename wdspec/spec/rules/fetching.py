@@ -111,8 +111,8 @@ def taken_by_objects(composition: Composition) -> Findings:
     "E367",
     "an object that is needed before it is fetched",
     "Samples are selected and measured first, and then wdspec fetches the objects of those that are needed. So "
-    "`where`, `subset`, `keys_of`, `lookup` and the expressions of `batch` cannot read a field of `fetch`. Use a "
-    "column that has the value, such as the width of an image.",
+    "`where`, `subset`, `keys_of`, `join`, `lookup` and the expressions of `batch` cannot read a field of `fetch`. Use "
+    "a column that has the value, such as the width of an image.",
     keys="fetch",
     bad=_ROOTED.replace("shards: a.tar,", "shards: a.tar, where: image.width > 256,"),
     good=_ROOTED.replace("shards: a.tar,", "shards: a.tar, where: json.width > 256,"),
@@ -123,7 +123,7 @@ def objects_in_expressions(composition: Composition) -> Findings:
     later = () if "map" in composition.bad else spec.map
     measures = list(list_measures(composition)) if composition.keys & {*EXPRESSIONS.split(), "pack"} else []
     for leaf, source, node in _fetching(
-        composition, "where", "subset", "keys_of", "lookup", "make", "rename", "map"
+        composition, "where", "subset", "keys_of", "join", "lookup", "make", "rename", "map"
     ):
         late = {new for new, olds in source.rename.items() if not source.fetch.keys().isdisjoint(olds)}
         late |= source.fetch.keys()
@@ -138,8 +138,9 @@ def objects_in_expressions(composition: Composition) -> Findings:
         texts: list[tuple[Node, str, frozenset[str]]] = [
             (leaf.node.value_or_self(key), text, frozenset()) for key, text in early if text
         ]
-        on = (each.on for each in source.lookup if each.on != "__key__")
-        texts += [(leaf.node.value_or_self("lookup"), text, frozenset()) for text in on]
+        for key, entries in (("join", source.join), ("lookup", source.lookup)):
+            on = (str(each.on) for each in entries if each.on not in (None, "__key__"))
+            texts += [(leaf.node.value_or_self(key), text, frozenset()) for text in on]
         texts += [(locate(node, (name,)), text, frozenset()) for name, text in _texts_of(source)]
         texts += [(at, text, set_by) for at, text in measures]
         for at, text, from_map in texts:

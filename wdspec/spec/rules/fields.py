@@ -118,6 +118,7 @@ def find_unknown(
     *,
     before_map: Path | None = None,
     adder: Call | None = None,
+    in_expression: bool = True,
 ) -> Findings:
     """Find fields that samples do not have.
 
@@ -128,11 +129,12 @@ def find_unknown(
         sources: the sources that may have other fields, of which only `rename` is known.
         before_map: the path that is read before `map`, if the only field is read there.
         adder: a function of `map` that may set a field without saying so, for the hint.
+        in_expression: whether the field is in an expression, where it may have a default.
     """
     listed, others = list(names), list(sources)
     if before_map is not None:
         renames = {leaf.name: source.rename for leaf, source in others}
-        yield from find_absent(at, [before_map], known, renames, adder)
+        yield from find_absent(at, [before_map], known, renames, adder, in_expression)
     else:
         yield from _find_absent_here(at, listed, known)
     yield from _find_renamed(at, listed, others)
@@ -183,11 +185,12 @@ def find_absent(
     known: Known,
     renames: Mapping[str, Mapping[str, Sequence[str]]],
     adder: Call | None = None,
+    in_expression: bool = True,
 ) -> Findings:
     """Find fields that the samples of a source do not have before `map`.
 
     Args:
-        at, known, adder: as for `find_unknown`.
+        at, known, adder, in_expression: as for `find_unknown`.
         paths: what is read, one path of each field.
         renames: the `rename` of each source, by the source's name.
     """
@@ -197,7 +200,8 @@ def find_absent(
             if name not in fields and not name.startswith("__"):
                 has = f"samples of `{source}` have {list_names(fields, 8)}"
                 hint = suggest_path(path, fields, renames.get(source, {}))
-                hint = hint or f"name one of these, or write `default({describe_path(path)}, 0)`"
+                default = f", or write `default({describe_path(path)}, 0)`" * in_expression
+                hint = hint or f"name one of these{default}"
                 if adder is not None:
                     hint = f"if `{adder.call}` adds it, write `map: [{{call: '{adder.call}', sets: {name}}}]`"
                 yield Finding(at, f"there is no field `{name[:60]}` before `map`: {has}", hint)

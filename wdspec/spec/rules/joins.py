@@ -8,6 +8,7 @@ from wdspec.base.errors import UrlError
 from wdspec.spec.build import Composition
 from wdspec.spec.language.expressions import describe_path, parse_expression
 from wdspec.spec.language.joins import JoinOptions, LookupOptions, table_format
+from wdspec.spec.language.making import Take
 from wdspec.spec.problems import list_names
 from wdspec.spec.rules.rule import Finding, Findings, rule
 from wdspec.spec.sources import Draft
@@ -111,27 +112,38 @@ def fields_of_two_parts(composition: Composition) -> Findings:
 
 @rule(
     "W443",
-    "a value to look up by a name that its file does not have",
-    "`lookup` adds fields to raw samples. So `on` names files and columns as the shards do, before `rename`, `tags` "
-    "and `make`. No sample has a value by another name: all are errors, or with `missing`, dropped or None.",
-    keys="lookup",
+    "a value to join or look up by a name that its file does not have",
+    "`join` and `lookup` add fields to raw samples. So `on` names files and columns as the shards do, before `rename`, "
+    "`tags` and `make`. Few samples, or none, have a value by another name: the others are errors, or with "
+    "`missing`, dropped or None.",
+    keys="join lookup",
     bad="dataset:\n  - {shards: a.tar, rename: {m: json}, lookup: {table: a.csv, on: m.id, fields: score}}\n",
     good="dataset:\n  - {shards: a.tar, rename: {m: json}, lookup: {table: a.csv, on: json.id, fields: score}}\n",
 )
 def later_names(composition: Composition) -> Findings:
     """Names in `on` that samples get later."""
-    for _, source, node, lookup in _lookups(composition):
-        if lookup.on == "__key__":
-            continue
-        name, *rest = parse_expression(lookup.on, {}).paths[0]
-        olds = source.rename.get(str(name), ())
-        if olds and name not in olds:
-            hint = f"write `on: {describe_path((olds[0], *rest))}`, the name in the shards"
-            yield Finding(node.value_or_self("on"), f"`rename` makes `{name}` after the lookup", hint)
-        elif name in source.made_names or name in source.tags:
-            key = "make" if name in source.made_names else "tags"
-            hint = "look up a field that the shards have"
-            yield Finding(node.value_or_self("on"), f"`{key}` makes `{name}` after the lookup", hint)
+    for found, which in ((_joins, "join"), (_lookups, "lookup")):
+        for _, source, node, options in found(composition):
+            if options.on in (None, "__key__"):
+                continue
+            name, *rest = parse_expression(options.on, {}).paths[0]
+            olds, maker = source.rename.get(str(name), ()), _maker_of(str(name), source)
+            if olds and name not in olds:
+                hint = f"write `on: {describe_path((olds[0], *rest))}`, the name in the shards"
+                yield Finding(node.value_or_self("on"), f"`rename` makes `{name}` after the {which}", hint)
+            elif maker is not None:
+                hint = "name a field that the shards have"
+                recipe = source.make.get(str(name))
+                is_copy = isinstance(recipe, Take) and not rest
+                if is_copy and _maker_of(str(recipe.origins[0][0]), source) is None:
+                    hint = f"write `on: {describe_path(recipe.origins[0])}`, of which it is made"
+                yield Finding(node.value_or_self("on"), f"`{maker}` makes `{name}` after the {which}", hint)
+
+
+def _maker_of(name: str, source: Source) -> str | None:
+    """The key that adds a field to samples after they are joined; None if none does."""
+    makers = {"make": source.made_names, "tags": source.tags}
+    return next((key for key, names in makers.items() if name in names), None)
 
 
 @rule(

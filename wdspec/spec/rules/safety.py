@@ -207,10 +207,10 @@ def unlimited_skips(composition: Composition) -> Findings:
         limited = errors.max_count is not None or (errors.max_rate is not None and errors.max_rate < MOST)
         if not limited:
             seen.add(id(node))
-            message, hint = (
-                "any number of samples may be skipped",
-                "write a budget such as `errors: {max_rate: 0.001}`",
-            )
+            message = "any number of samples may be skipped"
+            hint = "write a budget such as `errors: {max_rate: 0.001}`"
+            if isinstance(node, MapNode):
+                hint = "add a budget such as `max_rate: 0.001`"
             if errors.max_count is None and errors.max_rate is not None:
                 said = f"{errors.max_rate:g}"
                 message = f"`max_rate: {said}` allows that {errors.max_rate:.0%} of the samples are skipped"

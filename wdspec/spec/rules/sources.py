@@ -174,11 +174,12 @@ def _absolute(text: str, base: str) -> str:
     good="dataset:\n  - {name: a, shards: 'x-{000..009}.tar'}\n  - {name: b, shards: 'x-{010..020}.tar'}\n",
 )
 def shards_of_two_sources(composition: Composition) -> Findings:
-    """The first shard of each text that is also in an earlier source."""
+    """The first shard of each text that is also in an earlier source. Companions are read by themselves."""
     written = [
         # The same URL may be in several stores.
         (repr(leaf.model and leaf.model.storage), leaf.name, leaf, text, parts)
         for leaf, text, parts in parts_of(composition)
+        if leaf not in composition.companions
     ]
     yield from _find_shared(written, "source", "put each shard into one source")
 
@@ -195,13 +196,20 @@ def shards_of_two_sources(composition: Composition) -> Findings:
     "  val: {dataset: [{shards: 'a-{090..099}.tar'}]}\n",
 )
 def shards_of_two_splits(splits: Sequence[Composition]) -> Findings:
-    """The first shard of each text that is also in an earlier split."""
-    written = [
-        ("", composition.variant.split or "", leaf, text, parts)
-        for composition in splits
-        for leaf, text, parts in parts_of(composition)
-    ]
-    yield from _find_shared(written, "split", "use different shards in each split")
+    """The first shard of each text that is also in an earlier split. Splits may have the same companions."""
+    mixed: list[_OfOwner] = []
+    beside: list[_OfOwner] = []
+    for composition in splits:
+        for leaf, text, parts in parts_of(composition):
+            into = beside if leaf in composition.companions else mixed
+            into.append(("", composition.variant.split or "", leaf, text, parts))
+    hint = "use different shards in each split"
+    yield from _find_shared(mixed, "split", hint)
+    for name in dict.fromkeys(owner for _, owner, *_ in beside):
+        own = [each for each in beside if each[1] == name]
+        others = [each for each in mixed if each[1] != name]
+        texts = {id(text) for *_, text, _ in own}
+        yield from (each for each in _find_shared([*others, *own], "split", hint) if id(each.at) in texts)
 
 
 _EVALUATING = re.compile(
@@ -301,13 +309,15 @@ def _without_chance(name: str) -> str:
     return "+".join(found)
 
 
-def _find_shared(
-    written: Sequence[tuple[str, str, Draft, Scalar, Sequence[Part]]], kind: str, hint: str
-) -> Findings:
+_OfOwner = tuple[str, str, Draft, Scalar, Sequence[Part]]
+"""A text that names shards: its store, its owner, its source, the text, and its parts."""
+
+
+def _find_shared(written: Sequence[_OfOwner], kind: str, hint: str) -> Findings:
     """Find shards of two owners, unless these select different samples of them.
 
     Args:
-        written: for each text that names shards: its store, its owner, its source, the text, and its parts.
+        written: the texts that name shards.
         kind: what the owners are.
         hint: how to fix it.
     """

@@ -1,0 +1,54 @@
+"""A remedy keeps what the user wrote next to the fault: it names the part to change, not a whole value without it."""
+
+import pytest
+from shardmaking import write_shard
+
+import wdspec
+from wdspec.base.errors import UsageError
+from wdspec.spec.load import check
+
+DATA = "dataset:\n  - {name: a, shards: a.tar%s}\n"
+
+
+@pytest.fixture
+def problems(tmp_path):
+    def find(text, code):
+        (tmp_path / "spec.yaml").write_text(text)
+        (found,) = [each for each in check(str(tmp_path / "spec.yaml"))[1] if each.code == code]
+        return found.hint
+
+    return find
+
+
+@pytest.mark.parametrize(
+    ("epoch", "read"),
+    [("{pass: drop, reshuffle: true}", [4]), ("{pass: drop}", [4])],
+    ids=["reshuffled", "plain"],
+)
+def test_a_pass_that_is_too_short_is_padded_and_keeps_its_other_keys(tmp_path, epoch, read):
+    write_shard(tmp_path / "a.tar", [(f"k{n}", {"txt": b"x"}) for n in range(3)])
+    (tmp_path / "s.yaml").write_text(f"batch: 4\nepoch: {epoch}\n{DATA % ''}")
+    with pytest.raises(UsageError, match="write `pass: pad` in `epoch`"):
+        wdspec.plan(tmp_path / "s.yaml")
+    (tmp_path / "s.yaml").write_text(f"batch: 4\nepoch: {epoch.replace('drop', 'pad')}\n{DATA % ''}")
+    with wdspec.loader(tmp_path / "s.yaml", num_workers=0) as loader:
+        assert [len(batch["txt"]) for batch in loader] == read
+
+
+@pytest.mark.parametrize("value", ["true", "false"])
+def test_drop_last_in_an_epoch_names_the_values_of_pass(problems, value):
+    hint = problems(
+        f"batch: 4\nepoch: {{pass: pad, reshuffle: true, drop_last: {value}}}\n{DATA % ''}", "E201"
+    )
+    assert hint == "`pass: drop` leaves out an incomplete last batch, and `pass: pad` fills it with copies"
+
+
+@pytest.mark.parametrize(
+    ("errors", "hint"),
+    [
+        ("skip", "write a budget such as `errors: {max_rate: 0.001}`"),
+        ("{skip: [shard, decode, map], log: skips.jsonl}", "add a budget such as `max_rate: 0.001`"),
+    ],
+)
+def test_a_budget_is_added_to_the_policy_that_is_there(problems, errors, hint):
+    assert problems(f"batch: 4\nerrors: {errors}\n{DATA % ''}", "W374") == hint
