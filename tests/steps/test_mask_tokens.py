@@ -162,3 +162,36 @@ def test_labels_that_would_be_filled_with_a_token_are_an_error(file: str) -> Non
     batch = {"size": 2, "collate": {"input_ids": "pad", "labels": "pad"}}
     with pytest.raises(SpecError, match=r"(?s)E378.*write `labels: \{pad: \{value: -100\}\}`"):
         wdspec.load({"dataset": [{"shards": "a.jsonl", "make": make}], "batch": batch})
+
+
+GAPS = [0, 1, 2, 3, 4, 7, 8, 19, 300, 65_000, 99_999]
+"""The ids of a vocabulary from which others were removed."""
+
+
+@pytest.fixture(scope="module")
+def gapped(tmp_path_factory: pytest.TempPathFactory) -> str:
+    texts = [*SPECIAL, *WORDS[: len(GAPS) - len(SPECIAL)]]
+    tokenizer = Tokenizer(models.WordLevel(dict(zip(texts, GAPS, strict=True)), unk_token="[UNK]"))
+    tokenizer.add_special_tokens(SPECIAL)
+    path = str(tmp_path_factory.mktemp("gapped") / "tokenizer.json")
+    tokenizer.save(path)
+    return path
+
+
+def test_random_tokens_are_those_that_a_vocabulary_with_gaps_has(gapped: str) -> None:
+    ids = np.resize(GAPS[len(SPECIAL) :], LENGTH)
+    masked, labels = make_mask_tokens(file=gapped, probability=1.0)(ids, numbers_of(3))
+    assert labels.tolist() == ids.tolist()
+    raw = np.random.Philox(key=int(numbers_of(3)(0) * 2**53)).random_raw(3 * LENGTH).tolist()
+    kinds, others = ([(each >> 11) / 2**53 for each in raw[n * LENGTH :][:LENGTH]] for n in (1, 2))
+    for before, after, kind, other in zip(ids.tolist(), masked.tolist(), kinds, others, strict=True):
+        drawn = GAPS[int(other * len(GAPS))]
+        assert after == (MASK if kind < 0.8 else drawn if kind < 0.9 else before)
+    counts = Counter(after for after, kind in zip(masked.tolist(), kinds, strict=True) if 0.8 <= kind < 0.9)
+    assert set(counts) == set(GAPS)
+
+
+@pytest.mark.parametrize("wrong", [5, 6, 301, 100_000, -1, 2**32 + 7])
+def test_ids_in_the_gaps_of_a_vocabulary_are_no_tokens(gapped: str, wrong: int) -> None:
+    with pytest.raises(FieldError, match=f"there is no token {wrong} in "):
+        make_mask_tokens(file=gapped)([7, 8, wrong], numbers_of(0))

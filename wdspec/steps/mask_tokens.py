@@ -60,8 +60,11 @@ def make_mask_tokens(
             f"`mask_tokens` needs a mask token, and {file} has no {' or '.join(f'`{text}`' for text in texts)}; write "
             f"`mask_token` with the text of one, or add it to the tokenizer. Its special tokens are {special}"
         )
-    size = tokenizer.get_vocab_size(with_added_tokens=True)
-    is_special = np.zeros(1 + max(tokenizer.get_vocab(with_added_tokens=True).values()), np.bool_)
+    known = np.unique([*tokenizer.get_vocab(with_added_tokens=True).values()]).astype(
+        np.int32
+    )  # may have gaps
+    is_known, is_special = np.zeros((2, 1 + known[-1]), np.bool_)
+    is_known[known] = True
     is_special[[mask, *(number for number, each in added.items() if each.special)]] = True
 
     def mask_tokens(ids: Any, numbers: Numbers) -> MaskedTokens:
@@ -70,17 +73,20 @@ def make_mask_tokens(
             raise FieldError(
                 "`mask_tokens` needs token ids, a list of whole numbers; name a field that `tokenize` makes"
             )
-        found = found.astype(np.int32)
-        if found.size and not 0 <= found.min() <= found.max() < len(is_special):
-            wrong = found[(found < 0) | (found >= len(is_special))][0]
+        is_right = (found >= 0) & (found < len(is_known))
+        is_right[is_right] = is_known[found[is_right].astype(np.int64)]
+        if not is_right.all():
+            wrong = found[~is_right][0]
             raise FieldError(
                 f"there is no token {wrong} in {file}; write the tokenizer that made the ids as `file`"
             )
+        found = found.astype(np.int32)
         # The raw numbers of this generator are the same in all versions of NumPy; those of `Generator` may change.
         raw = np.random.Philox(key=int(numbers(0) * 2**53)).random_raw(_DRAWS * len(found))
         chance, kind, other = (raw >> np.uint64(11)).reshape(_DRAWS, -1) * 2.0**-53
         is_chosen = (chance < probability) & ~is_special[found]
-        replaced = np.where(kind < MASKED, mask, np.where(kind < MASKED + RANDOM, other * size, found))
+        drawn = known[(other * len(known)).astype(np.int64)]
+        replaced = np.where(kind < MASKED, mask, np.where(kind < MASKED + RANDOM, drawn, found))
         return MaskedTokens(
             np.where(is_chosen, replaced, found).astype(np.int32),
             np.where(is_chosen, found, IGNORED).astype(np.int32),
