@@ -30,6 +30,7 @@ from wdspec.spec.rules import (
     shares,
     sources,
     stacking,
+    tokenizer_files,
     units,
 )
 from wdspec.spec.rules.rule import RULES, Code, general_codes
@@ -51,6 +52,7 @@ TOPICS = (
     shares,
     sources,
     stacking,
+    tokenizer_files,
     units,
 )
 """All modules with rules. Importing a module adds its rules to `RULES`."""

@@ -40,7 +40,7 @@ from wdspec.spec.tree import MapNode, Node, locate
 _KEYS = ("make", "extensions", "rename", "tags", "lookup", "map")
 
 
-def _making(composition: Composition) -> Iterator[tuple[Draft, Source, MapNode]]:
+def makes_of(composition: Composition) -> Iterator[tuple[Draft, Source, MapNode]]:
     """The sources with a right `make`, and the map."""
     for leaf, source in right_sources(composition, *_KEYS):
         node = leaf.node.map_at("make") if source.make else None
@@ -60,7 +60,7 @@ def _making(composition: Composition) -> Iterator[tuple[Draft, Source, MapNode]]
 )
 def unmakeable_fields(composition: Composition) -> Findings:
     """Names that are taken, circles, and fields that no sample has."""
-    for leaf, source, node in _making(composition):
+    for leaf, source, node in makes_of(composition):
         known = visible_fields(source.model_copy(update={"make": {}, "tags": {}, "map": ()}))
         columns = [name for lookup in source.lookup for name in lookup.names]
         taken = {*(known or ()), *source.rename, *columns, *source.tags}
@@ -117,7 +117,8 @@ def _find_no_origin(
     "a file of a step that is not here",
     "A step of `make` names a file or a folder on this machine that does not exist: a tokenizer, a chat template or "
     "the names of classes. Paths are relative to the spec. Reading raises an error. If the spec is only read "
-    "elsewhere, ignore this warning. Only whether the file exists is checked; `wdspec explain` reads it.",
+    "elsewhere, ignore this warning. Of a file that exists, only `eos` and `mask_token` are looked up (E385); `wdspec "
+    "explain` loads it.",
     keys="make",
     bad="dataset:\n  - {shards: a.jsonl, make: {ids: {tokenize: text, file: missing/tokenizer.json}}}\n",
     good="dataset:\n  - {shards: a.jsonl, make: {class_id: {label: topic, names: [news, science]}}}\n",
@@ -125,7 +126,7 @@ def _find_no_origin(
 def absent_files(composition: Composition) -> Findings:
     """Local files of steps that do not exist, each once."""
     seen = set[str]()
-    for _, source, node in _making(composition):
+    for _, source, node in makes_of(composition):
         for name, recipe in source.make.items():
             for option, path in recipe.files.items():
                 if path in seen or "://" in path:
@@ -159,7 +160,7 @@ def absent_files(composition: Composition) -> Findings:
 def padded_labels(composition: Composition) -> Findings:
     """Labels of steps that are packed or padded without a value for what is filled."""
     batch = composition.spec.batch
-    recipes = [recipe for _, source, _ in _making(composition) for recipe in source.make.values()]
+    recipes = [recipe for _, source, _ in makes_of(composition) for recipe in source.make.values()]
     labels = {name for recipe in recipes if (name := getattr(recipe, "labels", None))}
     if batch is None or not labels or "batch" not in composition.top.entries:
         return
@@ -200,7 +201,7 @@ def misplaced_results(composition: Composition) -> Findings:
     node, ways = composition.top.entries["batch"].value, batch.collate.fields
     pairs = {
         (name, new, new == getattr(recipe, "labels", None))
-        for _, source, _ in _making(composition)
+        for _, source, _ in makes_of(composition)
         for name, recipe in source.make.items()
         if not isinstance(recipe, Crop)
         for new in recipe.results
@@ -235,7 +236,7 @@ def counted_draws(composition: Composition) -> Findings:
     """Selections and costs that read a field that is drawn, in a pass with copies or several epochs."""
     spec = composition.spec
     measured = spec.batch.expressions if spec.batch and spec.batch.has_windows else ()
-    for leaf, source, node in _making(composition):
+    for leaf, source, node in makes_of(composition):
         again = "copy of a sample (`repeat`)" if source.copies > 1 else "epoch (`reshuffle`)"
         for text in (*source.selecting_texts, *measured) if source.copies > 1 or spec.reshuffles else ():
             paths = parse_expression(text, spec.costs).paths
@@ -273,7 +274,7 @@ def _is_measured(source: Source, path: Path) -> bool:
 )
 def crops_of_changed_images(composition: Composition) -> Findings:
     """Boxes, points and masks that are not changed as the image was before `crop`."""
-    for _, source, node in _making(composition):
+    for _, source, node in makes_of(composition):
         for name, recipe in source.make.items():
             found = _find_changed(source, recipe) if isinstance(recipe, Crop) else None
             if found is not None:
@@ -354,7 +355,7 @@ def _only_resizes(moves: Iterable[str]) -> bool:
 )
 def decoded_recordings(composition: Composition) -> Findings:
     """Segments of fields that `decode` decodes."""
-    for leaf, source, node in _making(composition):
+    for leaf, source, node in makes_of(composition):
         for name, recipe in source.make.items():
             if not isinstance(recipe, Segment) or leaf.bad & {"decode"}:
                 continue
@@ -389,7 +390,7 @@ def decoded_recordings(composition: Composition) -> Findings:
 def seconds_of_recordings(composition: Composition) -> Findings:
     """Expressions with the seconds of recordings of which segments are made."""
     spec = composition.spec
-    for leaf, source, _ in _making(composition):
+    for leaf, source, _ in makes_of(composition):
         made = {
             str(recipe.origins[0][0]): name
             for name, recipe in source.make.items()
@@ -413,7 +414,7 @@ def seconds_of_recordings(composition: Composition) -> Findings:
 @rule("W366", keys="make")
 def absent_libraries(composition: Composition) -> Findings:
     """Steps whose libraries are not installed."""
-    for _, source, node in _making(composition):
+    for _, source, node in makes_of(composition):
         for name, recipe in source.make.items():
             for module in recipe.needs:
                 if not is_installed(module):

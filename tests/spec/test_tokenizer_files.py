@@ -1,0 +1,106 @@
+"""E385: texts that are not a token, compared with what the library says of tokenizers of three kinds."""
+
+import json
+import os
+import stat
+
+import pytest
+import tokenizers_made
+from tokenizers import Tokenizer
+
+import wdspec
+from wdspec.spec.load import check
+
+TEXTS = [
+    "<|endoftext|>",
+    "<|end|>",
+    "[SEP]",
+    "[MASK]",
+    "</s>",
+    "e",
+    "a",
+    "<unk>",
+    "é\n",
+    'quo"te',
+    "日本語",
+    "▁",
+    "Ġ",
+]
+
+
+def problems(path, text, step="tokenize: text, eos"):
+    spec = f"dataset:\n  - {{shards: a.jsonl, make: {{ids: {{{step}: {json.dumps(text)}, file: {path}}}}}}}\n"
+    with open("s.yaml", "w", encoding="utf-8") as file:
+        file.write(spec)
+    return [each for each in check("s.yaml")[1] if each.code != "W440"]
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("kind", tokenizers_made.KINDS)
+@pytest.mark.parametrize("escaped", [True, False])
+def test_a_text_is_refused_if_the_library_has_no_token_of_it(here, kind, escaped):
+    made = Tokenizer.from_str(tokenizers_made.trained(kind).to_str())
+    made.add_tokens(["日本語", 'quo"te'])
+    made.save("t.json")
+    tokenizer = Tokenizer.from_file("t.json")
+    (here / "t.json").write_text(json.dumps(json.loads((here / "t.json").read_text()), ensure_ascii=escaped))
+    refused = {text for text in TEXTS if problems("t.json", text)}
+    assert refused == {text for text in TEXTS if tokenizer.token_to_id(text) is None}
+    assert "<|end|>" in refused
+
+
+def test_the_problem_names_the_place_and_the_special_tokens(here):
+    tokenizers_made.trained("bpe").save("t.json")
+    os.mkdir("folder")
+    os.link("t.json", "folder/tokenizer.json")
+    for path in ("t.json", "folder"):
+        (found,) = problems(path, "<|im_end|>")
+        assert (found.code, found.line, found.message) == (
+            "E385",
+            2,
+            f"`<|im_end|>` is not one token of `{here / path}`",
+        )
+        assert found.column == 1 + len("  - {shards: a.jsonl, make: {ids: {tokenize: text, eos: ")
+        special = [
+            each.content
+            for each in Tokenizer.from_file("t.json").get_added_tokens_decoder().values()
+            if each.special
+        ]
+        assert all(f"`{text}`" in found.hint for text in special[:8])
+    with pytest.raises(wdspec.SpecError, match="is not one token of"):
+        wdspec.load("s.yaml")
+
+
+def test_the_mask_token_is_looked_up_too(here):
+    tokenizers_made.trained("bpe").save("t.json")
+    step = "mask_tokens: json.ids, labels: labels, mask_token"
+    assert [each.code for each in problems("t.json", "[MAKS]", step)] == ["E385"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "version https://git-lfs.github.com/spec/v1\noid sha256:aa\nsize 3\n",
+        "",
+        "[]",
+        "{}",
+        '{"model": {"vocab": 3}, "added_tokens": []}',
+        "\0" * 99,
+        "[" * 100_000,
+    ],
+)
+def test_what_is_no_tokenizer_is_left_to_those_who_read_it(here, text):
+    (here / "t.json").write_text(text)
+    assert problems("t.json", "<eos>") == []
+
+
+def test_nothing_is_opened_that_is_no_file(here):
+    os.mkfifo("t.json")
+    assert stat.S_ISFIFO(os.stat("t.json").st_mode)
+    assert problems("t.json", "<eos>") == problems("missing.json", "<eos>") == []
+    assert problems("hf://owner/name@abc", "<eos>") == []
