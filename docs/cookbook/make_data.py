@@ -212,6 +212,27 @@ def keywords(folder, rng):
             (path / f"{number:04d}.wav").write_bytes(data)
 
 
+def rooms(folder, rng):
+    """A folder of recordings for each word, one of noise, and one of impulse responses of rooms at another rate."""
+    import soundfile
+
+    for word, count in (("yes", 9), ("no", 7), ("stop", 8)):
+        path = Path(folder) / "commands" / word
+        path.mkdir(parents=True, exist_ok=True)
+        for number in range(count):
+            (path / f"{number:04d}.wav").write_bytes(recording(rng, "WAV", 16000, rng.uniform(0.4, 0.9)))
+    for name in ("musan", "rirs"):
+        Path(folder, name).mkdir()
+    for number in range(4):
+        Path(folder, f"musan/{number}.flac").write_bytes(
+            recording(rng, "FLAC", 16000, rng.uniform(1, 2), noisy=True)
+        )
+        time = np.arange(2400) / 48000  # 0.05 s
+        echoes = rng.standard_normal(len(time)) * np.exp(-time / rng.uniform(0.01, 0.03)) * 0.1
+        echoes[200] = 1  # the direct sound
+        soundfile.write(f"{folder}/rirs/{number}.wav", echoes * 0.5, 48000, subtype="FLOAT")
+
+
 def asr(folder, rng):
     """Tars with manifests, as NeMo's convert_to_tarred_audio_dataset.py writes them: segments of long recordings."""
     import tarfile
@@ -472,6 +493,7 @@ BY_SIZE = (
     detection,
     filtering,
     keywords,
+    rooms,
     waveforms,
 )
 BY_COST = (asr, seconds, native_aspect, vlm_packing, preference, buckets, chat, lengths)

@@ -433,6 +433,64 @@ def test_keywords_are_the_recordings_of_their_folders_at_one_rate_and_a_drawn_sp
     assert len({round(each, 3) for each in speeds}) > len(speeds) // 2
 
 
+def in_room(sound, impulse):
+    """A recording in a room, as a sum of echoes: with its length, its direct sound in place, and its power."""
+    delay = int(np.abs(impulse).argmax())
+    made = np.convolve(sound.astype(np.float64), impulse.astype(np.float64))[delay : delay + len(sound)]
+    return made * np.sqrt(np.square(sound, dtype=np.float64).mean() / np.square(made).mean())
+
+
+SIZE = 1 << 16
+"""Samples of a Fourier transform, more than those of two recordings."""
+
+
+def is_part_of(residual, noises):
+    """Whether a residual is a part of one of some noises, times a factor; of each its samples and its transform."""
+    spectrum, energy, count = np.conj(np.fft.rfft(residual, SIZE)), np.square(residual).sum(), len(residual)
+    for noise, transform in noises:
+        products = np.fft.irfft(transform * spectrum, SIZE)[: len(noise) - count + 1]
+        sums = np.concatenate([[0], np.cumsum(np.square(noise))])
+        if (products / np.sqrt((sums[count:] - sums[:-count]) * energy)).max() > 0.9999:
+            return True
+    return False
+
+
+def test_rooms_are_convolved_and_noise_is_a_part_of_a_recording_at_a_drawn_level(recipe, tmp_path):
+    batches = recipe("rooms", 2)
+    data = tmp_path / "data"
+    words = sorted(path.name for path in (data / "commands").iterdir())
+    noises = [soundfile.read(path)[0] for path in sorted((data / "musan").iterdir())]
+    noises = [(each, np.fft.rfft(each, SIZE)) for each in noises]
+    rirs = [soundfile.read(path, dtype="float32")[0] for path in sorted((data / "rirs").iterdir())]
+    impulses = [soxr.resample(each, 48000, 16000, quality="HQ") for each in rirs]
+    rooms, levels = Counter(), []
+    for batch in batches:
+        (samples, _, lengths), rates = batch["sound"]
+        assert rates.tolist() == [16000] * 4
+        for row, key in enumerate(batch["__key__"]):
+            word, name = key.split("/")[-2:]
+            assert int(batch["cls"][row]) == words.index(word)
+            plain, _ = soundfile.read(data / "commands" / word / f"{name}.wav", dtype="float32")
+            sound = samples[row, 0, : int(lengths[row])].numpy().astype(np.float64)
+            assert len(sound) == len(plain)
+            found = []
+            for room, far in enumerate([plain, *(in_room(plain, impulse) for impulse in impulses)]):
+                residual = sound - far
+                level = 10 * np.log10(np.square(plain).mean() / max(np.square(residual).mean(), 1e-30))
+                if level > 80:
+                    found.append((room, None))
+                elif level < 30 and is_part_of(residual, noises):
+                    found.append((room, level))
+            [(room, level)] = found
+            rooms[room] += 1
+            levels.append(level)
+    drawn = [level for level in levels if level is not None]
+    assert 4.9 < min(drawn) < max(drawn) < 20.1
+    assert 0.6 < len(drawn) / len(levels) < 0.95
+    assert 0.3 < rooms.pop(0) / len(levels) < 0.7
+    assert max(rooms.values()) - min(rooms.values()) <= 1  # each room is used as often as the others
+
+
 def test_speech_recognition_has_each_segment_of_the_manifests_with_the_ids_of_its_text(recipe, tmp_path):
     batches = recipe("asr")
     tokenizer = Tokenizer.from_file(str(tmp_path / "data/tokenizer.json"))
