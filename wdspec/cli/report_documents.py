@@ -12,7 +12,7 @@ from typing import Any
 
 from wdspec.base.amounts import number, percent
 from wdspec.base.redaction import redacted_urls
-from wdspec.cli.report import ReadReport, describe_gap
+from wdspec.cli.report_facts import ReadReport, describe_gap
 from wdspec.urls.urls import scheme_of
 
 MISSING = "**To be filled in.**"

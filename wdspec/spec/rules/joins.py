@@ -134,9 +134,10 @@ def later_names(composition: Composition) -> Findings:
             elif maker is not None:
                 hint = "name a field that the shards have"
                 recipe = source.make.get(str(name))
-                is_copy = isinstance(recipe, Take) and not rest
-                if is_copy and _maker_of(str(recipe.origins[0][0]), source) is None:
-                    hint = f"write `on: {describe_path(recipe.origins[0])}`, of which it is made"
+                if isinstance(recipe, Take) and not rest:
+                    origin = recipe.origins[0]
+                    if _maker_of(str(origin[0]), source) is None:
+                        hint = f"write `on: {describe_path(origin)}`, of which it is made"
                 yield Finding(node.value_or_self("on"), f"`{maker}` makes `{name}` after the {which}", hint)
 
 
