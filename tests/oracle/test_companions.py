@@ -1,8 +1,13 @@
 """Random specs whose sources have companions: the loader gives what the reference model gives, also after a resume."""
 
+import random
+
 import pytest
 from oracle import fuzz
+from oracle.features import base, switch_on
 from oracle.record import data_folder
+
+import wdspec
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -49,3 +54,40 @@ def test_many_random_passes_with_companions_give_what_the_model_gives(first, hav
 @pytest.mark.parametrize("first", range(1000, 2000, 100))
 def test_many_random_specs_with_companions_give_what_the_model_gives(first):
     check(range(first, first + 100), 40)
+
+
+def _fetch_beside(draft):
+    switch_on(draft, "companions", "fetch")
+    draft.spec["companions"]["near"] |= {
+        "fetch": {"more.txt": {"url": "json.lang", "root": "objects/", "missing": "skip"}}
+    }
+
+
+def _stage(draft):
+    switch_on(draft, "companions", "stage")
+
+
+def _tokens(draft):
+    switch_on(draft, "companions", "window")
+    draft.batch(cost='fields["ids.npy"].length + 1')
+    draft.each(mean_cost=9)
+    draft.spec["epoch"] = {"tokens": 300}
+
+
+PAIRS = {"fetch": _fetch_beside, "stage": _stage, "an epoch of tokens": _tokens}
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 20))])
+@pytest.mark.parametrize("pair", PAIRS)
+def test_companions_with_another_feature_give_what_the_model_gives(pair, seed):
+    draft = base("mixed")
+    PAIRS[pair](draft)
+    trial = fuzz.Trial(draft.spec)
+    assert not any(problem.is_error for problem in wdspec.validate(draft.spec)), wdspec.validate(draft.spec)
+    found = fuzz.run(
+        [seed], draw=lambda seed: fuzz.add_legs(random.Random(f"{pair} {seed}"), trial), shrinks=False
+    )
+    assert not found["failures"], "see what was printed above"
+    assert found["counts"] == {"drawn": 1, "checked": 1}
+    spec = wdspec.load(draft.spec)
+    assert all(source.companions for source in spec.sources)

@@ -220,3 +220,14 @@ def test_splits_share_companions_but_none_learns_from_the_samples_of_another():
     assert codes("musan.tar", "musan.tar") == []
     assert codes("b.tar", "musan.tar") == [("W302", '"b.tar" is also a shard of the split `val`')]
     assert codes("musan.tar", "a.tar") == [("W302", '"a.tar" is also a shard of the split `train`')]
+
+
+def test_an_epoch_of_tokens_needs_the_mean_cost_of_the_sources_of_the_mix_alone():
+    dataset = [
+        {"name": "web", "shards": "a.tar", "mean_cost": 9, "companions": {"noise": "musan"}, "make": MAKE}
+    ]
+    spec = {"companions": MUSAN, "dataset": dataset, "epoch": {"tokens": 1e6}}
+    spec["batch"] = {"cost": "ids.length", "max_tokens": 64, "collate": {"ids": "pad"}}
+    assert [each for each in wdspec.validate(spec) if each.is_error] == []
+    del dataset[0]["mean_cost"]
+    assert [each.code for each in wdspec.validate(spec) if each.is_error] == ["E362"]

@@ -121,7 +121,11 @@ def read(trial: Trial, leg: Leg, rank: int, state: Json | None, cuts: Sequence[i
             _read_steps(trial, loader, reading, first, cuts)
         except Exception as error:
             reading.error = _describe(error)
-        reading.delivered = {name: each.delivered for name, each in loader.stats().sources.items()}
+        counts, mixed = (
+            loader.stats().sources,
+            loader.run.plan.sources,
+        )  # companions are read ahead of samples
+        reading.delivered = {source.name: counts[source.name].delivered for source in mixed}
     return reading
 
 

@@ -653,7 +653,7 @@ def epochs_of_unknown_tokens(composition: Composition) -> Findings:
     hint = "add `mean_cost: …`, or a cost that counts tokens, `batch: {cost: ids.length, max_tokens: 8192}`"
     if is_measured:
         hint = "add `stats: stats.json` and run `wdspec stats SPEC`, or add `mean_cost: …`"
-    for leaf, source in composition.models:
+    for leaf, source in composition.mixed:
         if source.mean_cost is None and not (source.tokens and source.tokens.length):
             message = "`epoch: {tokens: …}` needs the mean number of tokens of a sample of each source"
             yield Finding(leaf.own, message, hint)
