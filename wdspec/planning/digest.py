@@ -18,7 +18,7 @@ from fractions import Fraction
 from functools import cache
 from typing import Any
 
-from wdspec.base.amounts import percent
+from wdspec.base.amounts import percent, pluralize
 from wdspec.base.redaction import redact
 from wdspec.planning.expressions import describe_costs, describe_selection, made_for_selection
 from wdspec.planning.passes import Pass
@@ -229,7 +229,9 @@ def _differences(old: Any, new: Any, path: str, spec: Spec | None) -> Iterator[s
         if path.endswith(".shards"):
             was, now = str(old).partition(":")[0], str(new).partition(":")[0]
             yield f"{path}: " + (
-                f"was {was} shards, now {now}" if was != now else f"still {now} shards, but different ones"
+                f"was {pluralize(int(was), 'shard')}, now {now}"
+                if was != now
+                else f"still {pluralize(int(now), 'shard')}, but different ones"
             )
         elif f".files.{MADE_FILES}" in path:
             key = MADE_FILES + path.rpartition(f".files.{MADE_FILES}")[2]

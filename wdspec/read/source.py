@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from wdspec.base.amounts import pluralize
 from wdspec.base.errors import ShardError
 from wdspec.planning.order import Delays, ReleaseOrder, Stretch
 from wdspec.read.lanes import Lane, Lanes
@@ -451,8 +452,8 @@ class _EmptyPassWatch:
                 "check `where`, `subset`, `keys`, `select`, `overlong`, `extensions`, `missing` and the shards"
             )
             raise ShardError(
-                f"the source yielded nothing in a whole pass ({order.per_pass} shards or parts of shards; dropped or "
-                f"skipped: {why}, counted each time that they were read); {remedy}",
+                f"the source yielded nothing in a whole pass ({pluralize(order.per_pass, 'shard')}, or parts of them; "
+                f"dropped or skipped: {why}, counted each time that they were read); {remedy}",
                 source=budget.source,
                 url=self.url(turn),
             )

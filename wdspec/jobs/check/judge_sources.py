@@ -62,8 +62,8 @@ def small_shards(collection: CheckedData) -> Iterator[DataProblem]:
             broken = any(problem.code.startswith("D1") for problem in each.facts.problems)
             if 0 < count < SMALL_SHARD * usual and each.number != last and not broken:
                 message = (
-                    f"the shard has {count:,} samples, but a shard of its source usually has {usual:,.0f}; check "
-                    "whether it was written completely"
+                    f"the shard has {pluralize(count, 'sample')}, but a shard of its source usually has {usual:,.0f}; "
+                    "check whether it was written completely"
                 )
                 yield DataProblem("D311", message, source.name, each.shard.text)
 
@@ -76,7 +76,7 @@ def expected_counts(collection: CheckedData) -> Iterator[DataProblem]:
             continue
         is_whole = len(source.read) == len(source.shards)
         if expect.samples is not None and is_whole and not expect.samples.hold(facts.samples):
-            message = f"the source has {facts.samples:,} samples, but {expect.samples} is expected"
+            message = f"the source has {pluralize(facts.samples, 'sample')}, but {expect.samples} is expected"
             yield DataProblem("D214", message, source.name)
         part = lost_part(facts.samples, facts.causes)
         if expect.dropped is not None and part > expect.dropped and facts.delivered:

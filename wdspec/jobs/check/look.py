@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from wdspec.base.amounts import pluralize
 from wdspec.base.errors import ShardError, WdspecError, find_lack
 from wdspec.formats.blocks import BLOCK, Blocks
 from wdspec.formats.compression import Compression, compression_of, format_of
@@ -190,7 +191,7 @@ class _Reading:
                     watch.facts.columns[columns] = Seen(1, watch.place(0, 0, ""))
             broken = opened.broken
             if opened.unjoined:
-                more = f"{opened.unjoined:,} samples that the shard lacks, which are not read"
+                more = f"{pluralize(opened.unjoined, 'sample')} that the shard lacks, which are not read"
                 seen = f"its partners in `join` have {more}"
                 self._add(DataProblem("D319", seen, look.source, self.url))
             if broken is None or resumed == MOST_RESUMED or broken.place.get("url", self.url) != self.url:

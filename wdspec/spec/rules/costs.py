@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from wdspec.base.amounts import pluralize
 from wdspec.spec.build import Composition
 from wdspec.spec.language.options import Elastic
 from wdspec.spec.problems import list_names
@@ -38,7 +39,8 @@ def fewer_shards_than_slots(composition: Composition) -> Findings:
         count = counts.get(leaf.name, slots)
         if slots > 1 and count < slots:
             message = (
-                f"{count} shards for {slots} slots: each shard is read by up to {-(-slots // count)} of them"
+                f"{pluralize(count, 'shard')} for {slots} slots: each shard is read by up to {-(-slots // count)} of "
+                "them"
             )
             hint = "make more shards (`wdspec split`), or use fewer slots"
             yield Finding(leaf.node.key_or_self("shards"), message, _describe_workers(elastic) + hint)

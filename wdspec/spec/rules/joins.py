@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from wdspec.base.amounts import pluralize
 from wdspec.base.errors import UrlError
 from wdspec.spec.build import Composition
 from wdspec.spec.language.expressions import describe_path, parse_expression
@@ -79,7 +80,7 @@ def joins_of_other_lengths(composition: Composition) -> Findings:
     for _, source, node, join in _joins(composition):
         own, other = _count(source.shards or (), source.base), _count(join.shards, join.base)
         if own is not None and other is not None and own != other:
-            message = f"the source has {own:,} shards, but this join has {other:,}"
+            message = f"the source has {pluralize(own, 'shard')}, but this join has {other:,}"
             hint = "list as many: the n-th shards of both belong together"
             yield Finding(node.value_or_self("shards"), message, hint)
 
