@@ -20,8 +20,7 @@ PIECE = 1000
 def crowded(monkeypatch):
     """Many descriptors are open, and a new budget of four handles."""
     opened = [os.open(os.devnull, os.O_RDONLY) for _ in range(FEW)]
-    monkeypatch.setattr(handles_module._of_process, "value", Handles())
-    monkeypatch.setattr(handles(), "limit", 4)
+    monkeypatch.setattr(handles_module._files, "value", Handles(4))
     yield
     for descriptor in opened:
         os.close(descriptor)

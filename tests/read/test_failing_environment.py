@@ -21,7 +21,9 @@ from wdspec.base.errors import RefusedShardError, ShardError, find_lack
 from wdspec.read import budget
 from wdspec.read.budget import Budget
 from wdspec.spec.language.options import Errors
-from wdspec.stores import local
+from wdspec.storage.storage import Storage
+from wdspec.stores import ais, http_requests, local  # noqa: F401  # no module can be imported without a descriptor
+from wdspec.stores.settings import HttpSettings
 
 CODE = """
 import errno, tempfile
@@ -101,6 +103,34 @@ def test_a_host_that_cannot_be_looked_up_for_lack_of_descriptors_is_not_missing(
     error = read()
     assert isinstance(error, wdspec.StoreError)
     assert "too many open files: raise the limit (`ulimit -n`)" in str(error)
+
+
+@pytest.mark.parametrize("kind", ["HTTP", "AIStore"])
+def test_a_store_that_cannot_be_reached_for_lack_of_descriptors_is_an_error_at_once(
+    nginx, few_descriptors, kind
+):
+    write_shard(nginx.root / "lack.tar", [("a", {"txt": b"a"})])
+    spec = {"dataset": [{"shards": f"{nginx.url}/lack.tar"}], "errors": SKIP}
+    with Storage().open_location(f"{nginx.url}/lack.tar") as stream:  # imports everything
+        assert stream.read(1)
+    if kind == "AIStore":
+        spec = {**spec, "dataset": [{"shards": "ais://bucket/a.tar"}], "aistore": {"endpoint": nginx.url}}
+    http_requests.close_idle_connections()
+    reading = iter(wdspec.compile(spec))
+    few_descriptors(0)
+    with pytest.raises(wdspec.StoreError, match="too many open files: raise the limit") as caught:
+        next(reading)
+    assert "skip" not in str(caught.value)
+
+
+def test_idle_connections_are_closed_for_lack_of_descriptors(nginx, few_descriptors):
+    write_shard(nginx.root / "idle.tar", [("a", {"txt": b"a"})])
+    with Storage().open_location(f"{nginx.url}/idle.tar") as stream:
+        data = stream.read()
+    few_descriptors(0)
+    # Other settings need another connection.
+    with Storage(http=HttpSettings(netrc="/nowhere")).open_location(f"{nginx.url}/idle.tar") as stream:
+        assert stream.read() == data
 
 
 @pytest.mark.parametrize(

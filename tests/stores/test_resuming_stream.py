@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wdspec.base.errors import ShardError
-from wdspec.stores.resume import RangeResponse, ResumingStream
+from wdspec.base import handles
+from wdspec.base.errors import ShardError, UnusableStoreError
+from wdspec.stores.resume import PIECE, RangeResponse, ResumingStream
 from wdspec.stores.retry import RetryPolicy, TransientError
 
 DATA = bytes(range(256)) * 20_000
@@ -43,18 +46,20 @@ class Store:
 
     def __init__(self, data: bytes = DATA, cuts=(), silent=False, **said) -> None:
         self.data, self.cuts, self.silent, self.said = data, sorted(cuts), silent, said
-        self.asked: list[int] = []
+        self.asked: list[int | tuple[int, int]] = []
         self.bodies: list[ResponseBody] = []
 
-    def __call__(self, offset: int) -> RangeResponse:
-        self.asked.append(offset)
+    def __call__(self, offset: int, stop: int | None = None) -> RangeResponse:
+        self.asked.append(offset if stop is None else (offset, stop))
         start = offset if self.said.get("ranges", True) else 0
         cut = next((cut for cut in self.cuts if cut > start), None)
         if cut is not None:
             self.cuts.remove(cut)
-        self.bodies.append(ResponseBody(self.data, start, cut, self.silent))
+        if not self.said.get("ranges", True):
+            stop = None
+        self.bodies.append(ResponseBody(self.data[:stop], start, cut, self.silent))
         said = {"total": len(self.data), "validator": "v1", **self.said}
-        return RangeResponse(self.bodies[-1], start, **said)
+        return RangeResponse(self.bodies[-1], start, stop=stop and min(stop, len(self.data)), **said)
 
     def stream(self) -> ResumingStream:
         return ResumingStream(self, "http://h/o", QUICK)
@@ -201,3 +206,130 @@ def test_new_bytes_after_a_backward_seek_are_progress():
         stream.seek(0)
         assert stream.readall() == DATA
         store.cuts = [number * 1_200_000 for number in range(1, 5)]
+
+
+@pytest.fixture
+def two_responses(monkeypatch):
+    """A process that may have two responses, and reads no file."""
+    monkeypatch.setattr(handles._files, "value", handles.Handles(2))
+    monkeypatch.setattr(handles._responses, "value", handles.Handles(2))
+
+
+def count_open(stores):
+    return sum(not body.closed for store in stores for body in store.bodies)
+
+
+@settings(deadline=None)
+@given(
+    moves=st.lists(
+        st.one_of(
+            st.tuples(st.just("read"), st.integers(1, 700_000)),
+            st.tuples(st.just("seek"), st.integers(0, len(DATA))),
+            st.tuples(st.just("release"), st.none()),
+            st.tuples(st.just("span"), st.one_of(st.none(), st.integers(1, 600_000))),
+        ),
+        max_size=25,
+    ),
+    cuts=st.lists(st.integers(0, len(DATA)), max_size=3),
+    said=st.sampled_from(
+        [{}, {"ranges": False}, {"validator": None}, {"total": None}, {"validator": None, "total": None}]
+    ),
+)
+def test_releasing_and_requesting_parts_changes_no_byte(moves, cuts, said):
+    with Store(cuts=cuts, **said).stream() as stream:
+        for move, number in moves:
+            if move == "read":
+                at, wanted = stream.tell(), b""
+                while len(wanted) < number and (piece := stream.read(number - len(wanted))):
+                    wanted += piece
+                assert wanted == DATA[at : at + number]
+            elif move == "seek":
+                stream.seek(number)
+            elif move == "span":
+                stream.span = number
+            else:
+                stream.release()
+
+
+def test_a_process_reads_many_objects_in_turn_with_few_responses(two_responses):
+    stores = [Store() for _ in range(6)]
+    streams = [store.stream() for store in stores]
+    pieces = [b""] * 6
+    for _ in range(4):
+        for n, stream in enumerate(streams):
+            pieces[n] += stream.read(PIECE)
+            assert count_open(stores) <= 2
+    assert all(DATA.startswith(piece) and len(piece) == 4 * PIECE for piece in pieces)
+    for stream in streams:
+        stream.close()
+    assert not count_open(stores)
+    assert not len(handles.responses())
+
+
+@pytest.mark.parametrize("change", [{"validator": "v2"}, {"total": len(DATA) + 1}, {"validator": None}])
+def test_an_object_that_changed_while_its_response_was_released_is_an_error(change):
+    store = Store()
+    stream = store.stream()
+    assert stream.read(1000)
+    assert stream.release()
+    store.said = change
+    stream.seek(2_000_000)
+    with pytest.raises(ShardError, match=r"changed while it was read: .* before, .* now"):
+        stream.read(1000)
+
+
+@pytest.mark.parametrize("said", [{"ranges": False}, {"validator": None}, {"total": None}])
+def test_a_response_that_no_other_one_can_continue_is_kept(said):
+    store = Store(**said)
+    stream = store.stream()
+    assert stream.read(1000)
+    assert not stream.release()
+    assert stream.readall() == DATA[1000:]
+    assert store.asked == [0]
+
+
+def test_a_request_for_a_part_has_an_end_and_leaves_no_response_open():
+    store = Store()
+    stream = store.stream()
+    stream.span = 100_000
+    assert stream.read(100_000) == DATA[:100_000]
+    assert store.bodies[-1].closed
+    stream.seek(3_000_000)
+    assert stream.read(10) == DATA[3_000_000:3_000_010]
+    assert store.asked == [(0, 100_000), (3_000_000, 3_100_000)]
+
+
+def test_an_object_without_a_validator_is_not_read_again_for_each_part():
+    store = Store(validator=None)
+    stream = store.stream()
+    stream.span = 100_000
+    assert stream.readall() == DATA
+    assert store.asked == [(0, 100_000), 0]
+
+
+def test_responses_are_released_if_a_connection_gets_no_descriptor(monkeypatch):
+    monkeypatch.setattr(handles._responses, "value", handles.Handles(100))
+    stores = [Store() for _ in range(4)]
+    streams = [store.stream() for store in stores]
+    for stream in streams:
+        stream.read(10)
+
+    def connect(offset: int) -> RangeResponse:
+        if count_open(stores) > 2:
+            raise UnusableStoreError("no connection to h") from OSError(errno.EMFILE, "Too many open files")
+        return Store()(offset)
+
+    assert ResumingStream(connect, "http://h/o", QUICK).readall() == DATA
+    assert [stream.readall() for stream in streams] == [DATA[10:]] * 4
+
+
+def test_a_connection_that_gets_no_descriptor_at_all_is_an_error_at_once(two_responses):
+    asked = []
+
+    def connect(offset: int) -> RangeResponse:
+        asked.append(offset)
+        raise UnusableStoreError("no connection to h") from OSError(errno.EMFILE, "Too many open files")
+
+    with pytest.raises(UnusableStoreError, match="no connection to h"):
+        ResumingStream(connect, "http://h/o", QUICK).read()
+    assert asked == [0]

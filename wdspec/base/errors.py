@@ -188,6 +188,11 @@ def find_lack(error: BaseException) -> str | None:
     return None
 
 
+def lacks_descriptors(error: BaseException) -> bool:
+    """Whether an error is due to too many open files, of this process or the machine."""
+    return find_lack(error) in (_LACKS[errno.EMFILE], _LACKS[errno.ENFILE])
+
+
 def _find_lack_of_files() -> str | None:
     """What keeps this process from opening a few files now."""
     opened = []

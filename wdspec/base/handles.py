@@ -9,15 +9,14 @@ What is read does not change: a file that is not the same one when it is opened 
 
 from __future__ import annotations
 
-import errno
 import io
 import os
 import threading
 import weakref
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
-from wdspec.base.errors import ShardError
+from wdspec.base.errors import ShardError, lacks_descriptors
 from wdspec.base.process import PerProcess
 
 try:
@@ -29,12 +28,14 @@ FEW = 32
 """A descriptor below this number is never released. The system gives the lowest free one, so at most this many are
 below it, and a process that opens few files has no others."""
 MOST = 48
-"""The most further handles of a process."""
+"""The most further files of a process."""
+MOST_RESPONSES = 60
+"""The most responses of stores that a process has open, each with a connection."""
 LEAST = 4
-_NONE_LEFT = errno.EMFILE, errno.ENFILE
 
 
 Identity = tuple[int, int, int]
+T = TypeVar("T")
 
 
 class Handle(Protocol):
@@ -51,8 +52,8 @@ class Handles:
     waits for a lock that such a point may hold.
     """
 
-    def __init__(self) -> None:
-        self.limit = _budget()
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
         """How many handles are open at most, as long as the others can be released."""
         self._lock = threading.RLock()
         self._open: dict[int, weakref.ref[Handle]] = {}
@@ -96,26 +97,42 @@ class Handles:
                     return
 
 
-def _budget() -> int:
-    """The most handles of this process: fewer if half of its limit of descriptors would not suffice for them."""
-    soft = MOST if resource is None else resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return MOST if soft < 0 else max(LEAST, min(MOST, soft // 2 - FEW))
+def _budget(most: int, before: int) -> int:
+    """The most handles of a kind in this process: fewer if half of its limit of descriptors would not suffice for them.
+
+    Args:
+        most: if there are enough.
+        before: descriptors that others may have.
+    """
+    soft = -1 if resource is None else resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return most if soft < 0 else max(LEAST, min(most, soft // 2 - before))
 
 
-_of_process = PerProcess(Handles)
+_files = PerProcess(lambda: Handles(_budget(MOST, FEW)))
+_responses = PerProcess(lambda: Handles(_budget(MOST_RESPONSES, FEW + MOST)))
 
 
 def handles() -> Handles:
-    """The handles of this process."""
-    return _of_process.value
+    """The files of this process, and copies in caches."""
+    return _files.value
 
 
-def retry_with_fewer(open_one: Callable[[], Any], error: Exception) -> Any:
+def responses() -> Handles:
+    """The responses of stores to this process."""
+    return _responses.value
+
+
+idle_closers: list[Callable[[], bool]] = []
+"""Functions that close descriptors which nobody uses, and return whether there were any."""
+
+
+def retry_with_fewer(open_one: Callable[[], T], error: Exception) -> T:
     """Open something that could not be opened, with fewer descriptors in use; raise the error if that is no remedy."""
-    while isinstance(error, OSError) and error.errno in _NONE_LEFT and handles().release_half():
+    ways = *idle_closers, responses().release_half, handles().release_half
+    while lacks_descriptors(error) and any(way() for way in ways):
         try:
             return open_one()
-        except OSError as again:
+        except Exception as again:
             error = again
     raise error
 

@@ -173,7 +173,7 @@ def _validator(headers: Mapping[str, str], *, is_cloud: bool) -> str | None:
 
 
 class AisShard:
-    """Requests one object, from any offset to its end: the `fetch` of a `ResumingStream`.
+    """Requests one object, from any offset on: the `fetch` of a `ResumingStream`.
 
     The output of an ETL has neither length nor version, and no ranges. If the spec calls the ETL deterministic, its
     output is taken to be the same each time.
@@ -188,20 +188,28 @@ class AisShard:
         self._was_there = False
         self._verification: Verification | None = None
 
-    def __call__(self, offset: int) -> RangeResponse:
-        """The response with the bytes from an offset on. Raises as a `Fetch`, and StoreError."""
+    def __call__(self, offset: int, stop: int | None = None) -> RangeResponse:
+        """The response with the bytes from an offset on. Raises as a `Fetch`, and StoreError.
+
+        If checksums are verified, the first response is for the whole object, as only that has one to verify.
+        """
+        if self._cluster.etl is not None or (self._cluster.verifies and not offset):
+            stop = None
         headers = dict(HEADERS)
-        if offset and self._cluster.etl is None:
-            headers["Range"] = f"bytes={offset}-"
+        if (offset or stop is not None) and self._cluster.etl is None:
+            headers["Range"] = f"bytes={offset}-{'' if stop is None else stop - 1}"
         try:
-            return self._request(headers, offset)
+            return self._request(headers, offset, stop)
         except StoreError as error:
             error.at(location=self._url)
             raise
 
-    def _request(self, headers: dict[str, str], offset: int) -> RangeResponse:
+    def _request(self, headers: dict[str, str], offset: int, stop: int | None) -> RangeResponse:
         reply = self._client.ask("GET", self._target, headers)
         response = reply.response
+        if response.status == 416 and not offset and stop is not None:  # an empty object
+            drain(response)
+            return self._request(dict(HEADERS), 0, None)
         if response.status not in (200, 206):
             refusal = Refusal.of(reply)
             if refusal.status == 500 and self._internal < MAX_INTERNAL:
@@ -221,7 +229,9 @@ class AisShard:
             else:
                 extent = extent_of(206, response.headers, offset)
                 body = self._verifying_body(response, explain, extent.start)
-                answer = RangeResponse(body, extent.start, extent.total, self._which(response.headers))
+                end = None if stop is None or extent.length is None else extent.start + extent.length
+                which = self._which(response.headers)
+                answer = RangeResponse(body, extent.start, extent.total, which, stop=end)
         except BaseException:
             response.close()
             raise

@@ -21,7 +21,7 @@ import urllib3
 from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionError, SSLError
 from urllib3.util import Timeout
 
-from wdspec.base.errors import MissingShardError, ShardError, StoreError
+from wdspec.base.errors import MissingShardError, ShardError, StoreError, UnusableStoreError, find_lack
 from wdspec.base.process import KeyedValues, PerProcess
 from wdspec.base.redaction import harmless, redact_answer
 from wdspec.stores import http_requests
@@ -263,7 +263,7 @@ class AisClient:
     def _sent(self, url: str, request: _Request) -> urllib3.BaseHTTPResponse:
         body = request.body if request.file is None else request.file
         try:
-            return http_requests.get(self._manager, url, request.headers, self._timeout, body, request.method)
+            return self._get(url, request, body)
         except (NewConnectionError, ConnectTimeoutError) as error:
             raise _NoConnectionError(_words(error)) from harmless(error)
         except SSLError as error:
@@ -273,6 +273,14 @@ class AisClient:
             ) from error
         except (HTTPError, OSError) as error:
             raise TransientError(f"no answer from {_show_host(url)}: {_words(error)}") from harmless(error)
+
+    def _get(self, url: str, request: _Request, body: bytes | IO[bytes] | None) -> urllib3.BaseHTTPResponse:
+        try:
+            return http_requests.get(self._manager, url, request.headers, self._timeout, body, request.method)
+        except (HTTPError, OSError) as error:
+            if (lack := find_lack(error)) is None:
+                raise
+            raise UnusableStoreError(f"no connection to {_show_host(url)}; {lack}") from harmless(error)
 
 
 class _NoConnectionError(Exception):
@@ -307,6 +315,8 @@ def token_in(cluster: AisCluster) -> str | None:
             location=path,
         ) from None
     except (OSError, ValueError, KeyError) as error:
+        if (lack := find_lack(error)) is not None:
+            raise UnusableStoreError(f"the file of AIStore's token cannot be read; {lack}") from error
         raise StoreError(
             f"the file of AIStore's token cannot be read: {type(error).__name__}; `ais auth login` writes a new one",
             location=path,
@@ -324,12 +334,14 @@ def _manager(cluster: AisCluster) -> urllib3.PoolManager:
             raise StoreError("no such file, where AIStore's certificates should be", location=path)
     if cluster.skip_verify_crt:
         urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
-    return urllib3.PoolManager(
-        maxsize=http_requests.CONNECTIONS,
-        cert_reqs="CERT_NONE" if cluster.skip_verify_crt else "CERT_REQUIRED",
-        ca_certs=cluster.client_ca,
-        cert_file=cluster.client_crt,
-        key_file=cluster.client_key,
+    return http_requests.note_manager(
+        urllib3.PoolManager(
+            maxsize=http_requests.CONNECTIONS,
+            cert_reqs="CERT_NONE" if cluster.skip_verify_crt else "CERT_REQUIRED",
+            ca_certs=cluster.client_ca,
+            cert_file=cluster.client_crt,
+            key_file=cluster.client_key,
+        )
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from functools import partial
 from typing import BinaryIO, cast
 
@@ -71,7 +72,7 @@ def parse_location(location: str) -> Url:
 
 
 class HttpObject:
-    """Requests one object, from any offset to its end: the `fetch` of a `ResumingStream`.
+    """Requests one object, from any offset on: the `fetch` of a `ResumingStream`.
 
     Redirects are followed each time: their targets may be signed, and expire.
     """
@@ -88,21 +89,28 @@ class HttpObject:
         self._is_encoded: bool | None = None
         """Whether the server compresses the object for the transfer, if it says so and was asked for its start."""
 
-    def __call__(self, offset: int) -> RangeResponse:
+    def __call__(self, offset: int, stop: int | None = None) -> RangeResponse:
         """The response with the bytes from an offset on. Raises as a `Fetch`."""
-        response, url = self._request(offset)
+        response, url = self._request(offset, stop=stop)
         try:
             excerpt = "" if response.status in (200, 206, 416) else _excerpt(response, self._url, url)
             has_certificate = url.scheme != "https" or self._settings.client_cert is not None
             raise_for_status(response.status, response.headers, excerpt, self._login, has_certificate)
-            extent = extent_of(response.status, response.headers, offset)
+            extent = extent_of(
+                response.status, response.headers, offset, is_range=bool(offset) or stop is not None
+            )
             explain = partial(
                 http_requests.translate_error, host=url.netloc or "", retry_policy=self._retry_policy
             )
+            if stop is not None and not offset and extent.encoding and response.status == 206:
+                response.close()
+                return self(offset)  # how the object is encoded is decided by more than a part of it
             answer = self._answer(http_requests.WireBody(response, explain), extent)
         except BaseException:
             response.close()
             raise
+        if stop is not None and extent.length is not None and response.status != 200:
+            answer = replace(answer, stop=extent.start + extent.length)
         if not offset or self._known is None:  # the newest answer with the start of the object
             self._known = extent
         return answer
@@ -137,10 +145,12 @@ class HttpObject:
                 return RangeResponse(body, validator=extent.validator, ranges=False)
         return RangeResponse(body, extent.start, total, extent.validator, extent.ranges)
 
-    def _request(self, offset: int, method: str = "GET") -> tuple[urllib3.BaseHTTPResponse, Url]:
+    def _request(
+        self, offset: int, method: str = "GET", stop: int | None = None
+    ) -> tuple[urllib3.BaseHTTPResponse, Url]:
         """The final answer, and its URL."""
         headers = dict(http_requests.HEADERS)
-        if (wanted := self._range(offset)) is not None:
+        if (wanted := self._range(offset, stop)) is not None:
             headers["range"] = wanted
             if offset and self._known is not None and self._known.validator:
                 headers["if-range"] = self._known.validator
@@ -158,8 +168,10 @@ class HttpObject:
             raise ShardError(f"{error}{self.of_redirect if error.is_unsafe else ''}") from None
         return response, url
 
-    def _range(self, offset: int) -> str | None:
+    def _range(self, offset: int, stop: int | None) -> str | None:
         """Return the range to request from an offset on; None for the whole object."""
+        if stop is not None:
+            return f"bytes={offset}-{stop - 1}"
         return f"bytes={offset}-" if offset else None
 
     def _has_any_login(self, url: Url, redirected: bool) -> bool:

@@ -82,8 +82,14 @@ def raise_for_status(
     raise kind(f"the server refuses: {said}; {advice}")
 
 
-def extent_of(status: int, headers: Mapping[str, str], start: int) -> Extent:
+def extent_of(status: int, headers: Mapping[str, str], start: int, *, is_range: bool | None = None) -> Extent:
     """The bytes in a 200, 206 or 416, for a request from byte `start` on.
+
+    Args:
+        status: of the answer.
+        headers: names in any case.
+        start: the offset of the first byte.
+        is_range: whether a range was requested; None: unless `start` is 0.
 
     Raises:
         TransientError: other bytes than requested, or headers that contradict each other.
@@ -96,7 +102,7 @@ def extent_of(status: int, headers: Mapping[str, str], start: int) -> Extent:
     # A weak ETag may stay when the bytes change.
     validator = headers.get("last-modified") if etag.startswith("W/") or not etag else etag
     if status == 416:
-        return _beyond_the_end(headers, start, validator)
+        return _beyond_the_end(headers, start, validator, bool(start) if is_range is None else is_range)
     if status == 200:
         ranges = (headers.get("accept-ranges") or "bytes").strip().lower() != "none"
         return Extent(0, length, length, validator, ranges, encoding)
@@ -119,9 +125,9 @@ def extent_of(status: int, headers: Mapping[str, str], start: int) -> Extent:
     return Extent(first, last - first + 1, total, validator, True, encoding)
 
 
-def _beyond_the_end(headers: Mapping[str, str], start: int, validator: str | None) -> Extent:
+def _beyond_the_end(headers: Mapping[str, str], start: int, validator: str | None, is_range: bool) -> Extent:
     """No bytes, from the end of the object; the length shows whether the object changed."""
-    if not start:
+    if not is_range:
         raise TransientError("the server refuses a range of bytes (status 416) for a request without a range")
     said = (headers.get("content-range") or "")[:100]
     match = _NO_RANGE.fullmatch(said.strip())

@@ -9,8 +9,10 @@ from __future__ import annotations
 import contextlib
 import netrc
 import os
+import queue
 import re
 import ssl
+import weakref
 from base64 import b64encode
 from collections.abc import Callable, Mapping
 from functools import lru_cache
@@ -23,13 +25,14 @@ from urllib3.exceptions import HTTPError
 from urllib3.util import Timeout, Url
 
 from wdspec.base.errors import ShardError, UnusableStoreError, find_lack
+from wdspec.base.handles import idle_closers
 from wdspec.base.process import KeyedValues, PerProcess
 from wdspec.base.redaction import harmless
 from wdspec.stores.retry import RetryPolicy, TransientError, log
 from wdspec.stores.settings import HttpSettings
 
 HEADERS = {"accept-encoding": "identity", "user-agent": "wdspec"}
-CONNECTIONS = 16
+CONNECTIONS = 20
 """Idle connections kept per host."""
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _SMALL = 64 * 1024
@@ -180,6 +183,38 @@ _managers: PerProcess[KeyedValues[tuple[HttpSettings, str | None], urllib3.PoolM
 )
 
 
+_all_managers: PerProcess[weakref.WeakSet[urllib3.PoolManager]] = PerProcess(weakref.WeakSet)
+
+
+def note_manager(manager: urllib3.PoolManager) -> urllib3.PoolManager:
+    """Note connections that may be closed when they are idle; returns them."""
+    _all_managers.value.add(manager)
+    return manager
+
+
+def close_idle_connections() -> bool:
+    """Close the connections of this process that are kept for later requests. Return whether there were any."""
+    idle = []
+    for manager in list(_all_managers.value):
+        for key in manager.pools.keys():  # noqa: SIM118  # it cannot be iterated over
+            kept: Any = getattr(manager.pools.get(key), "pool", None)
+            places = 0
+            with contextlib.suppress(queue.Empty, AttributeError):  # it may be closed
+                while True:
+                    idle.append(kept.get(block=False))
+                    places += 1
+            with contextlib.suppress(queue.Full, AttributeError):
+                for _ in range(places):
+                    kept.put(None, block=False)
+    connections = [each for each in idle if each is not None]
+    for each in connections:
+        each.close()
+    return bool(connections)
+
+
+idle_closers.append(close_idle_connections)
+
+
 def proxy_of(url: Url, settings: HttpSettings) -> str | None:
     """The URL of the proxy for a URL, if it has one."""
     scheme = url.scheme or "http"
@@ -189,7 +224,7 @@ def proxy_of(url: Url, settings: HttpSettings) -> str | None:
 def manager_for(url: Url, settings: HttpSettings) -> urllib3.PoolManager:
     """The connections for a URL or its proxy. Raises ShardError for an unusable proxy or certificate file."""
     proxy = proxy_of(url, settings)
-    return _managers.value.get((settings, proxy), lambda: _make_manager(settings, proxy))
+    return _managers.value.get((settings, proxy), lambda: note_manager(_make_manager(settings, proxy)))
 
 
 def authorization(url: Url, settings: HttpSettings, *, anywhere: bool = True) -> str | None:
@@ -231,6 +266,8 @@ def _trust(settings: HttpSettings) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=settings.ca_file, capath=settings.ca_directory)
     except (OSError, ssl.SSLError) as error:
+        if (lack := find_lack(error)) is not None:
+            raise UnusableStoreError(f"the certificates cannot be read; {lack}") from error
         raise UnusableStoreError(
             f"the certificates in `{settings.ca_file}` cannot be read ({error}); correct SSL_CERT_FILE",
         ) from None
@@ -245,6 +282,8 @@ def _trust(settings: HttpSettings) -> ssl.SSLContext:
         try:
             context.load_cert_chain(settings.client_cert, settings.client_key, password=_no_password)
         except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+            if (lack := find_lack(error)) is not None:
+                raise UnusableStoreError(f"the client certificate cannot be read; {lack}") from error
             raise UnusableStoreError(
                 f"the client certificate `{settings.client_cert}` cannot be used ({error}); WDS_CLIENT_CERT must name "
                 "a file in PEM format with a certificate and its key, or WDS_CLIENT_KEY the file with the key"

@@ -38,16 +38,17 @@ Ask = Callable[[int, int], AsyncIterator[bytes]]
 """The bytes of an object between two offsets, as they arrive, in the event loop."""
 
 
-def first_end(start: int) -> int:
-    """The end of the first request of a body that starts there."""
-    return start + (FIRST if start else WHOLE)
+def first_end(start: int, stop: int | None = None) -> int:
+    """The end of the first request of a body that starts there, and ends at `stop` or with the object."""
+    end = start + (FIRST if start else WHOLE)
+    return end if stop is None else min(end, stop)
 
 
 class SegmentedBody:
-    """The bytes of an object from an offset to its end; see `ResponseBody`.
+    """The bytes of an object from an offset on; see `ResponseBody`.
 
     Args:
-        total: bytes of the object.
+        total: where they end: bytes of the object.
         timeout: seconds to wait for the next bytes.
         first: the first request, if it is already made, and its end.
     """
@@ -186,23 +187,23 @@ class PinnedObject(ABC):
         self._system, self._path, self._location, self._timeout = system, path, location, timeout
         self._etag: str | None = None
 
-    def response(self, offset: int, connect_timeout: float) -> RangeResponse:
-        """The object from an offset to its end."""
+    def response(self, offset: int, connect_timeout: float, stop: int | None = None) -> RangeResponse:
+        """The object from an offset to its end, or before another offset."""
         from fsspec.asyn import sync
 
-        first = sync(self._system.loop, self._start, offset, timeout=connect_timeout + self._timeout)
+        end = first_end(offset, stop)
+        first = sync(self._system.loop, self._start, offset, end, timeout=connect_timeout + self._timeout)
         if isinstance(first, Mapping):  # there is no byte at the offset
             size, tag = int(first["size"]), first.get("ETag") or first.get("etag")
             nothing = SegmentedBody(self._segment, self._system.loop, size, size, self._timeout)
             return RangeResponse(nothing, size, size, self._validator(tag))
         coming, total, validator = first
-        body = SegmentedBody(
-            self._segment, self._system.loop, offset, total, self._timeout, (coming, first_end(offset))
-        )
-        return RangeResponse(body, offset, total, validator)
+        upto = total if stop is None else min(stop, total)
+        body = SegmentedBody(self._segment, self._system.loop, offset, upto, self._timeout, (coming, end))
+        return RangeResponse(body, offset, total, validator, stop=None if stop is None else upto)
 
     @abstractmethod
-    async def _start(self, offset: int) -> FirstAnswer | Mapping[str, Any]:
+    async def _start(self, offset: int, end: int) -> FirstAnswer | Mapping[str, Any]:
         """The first request, or what the store says about an object without a byte at the offset."""
 
     @abstractmethod
@@ -232,9 +233,9 @@ class S3Object(PinnedObject):
         super().__init__(system, path, location, timeout)
         self._bucket, self._key, self._version = system.split_path(path)
 
-    async def _start(self, offset: int) -> FirstAnswer | Mapping[str, Any]:
+    async def _start(self, offset: int, end: int) -> FirstAnswer | Mapping[str, Any]:
         try:
-            answer = await self._get(offset, first_end(offset))
+            answer = await self._get(offset, end)
         except FileNotFoundError:
             await self._raise_missing()
             raise
@@ -307,11 +308,11 @@ class AzureBlob(PinnedObject):
         super().__init__(system, path, location, timeout)
         self._container, self._blob, self._version = system.split_path(path)
 
-    async def _start(self, offset: int) -> FirstAnswer | Mapping[str, Any]:
+    async def _start(self, offset: int, end: int) -> FirstAnswer | Mapping[str, Any]:
         from azure.core.exceptions import HttpResponseError, ResourceNotFoundError
 
         try:
-            said, data = await self._get(offset, first_end(offset))
+            said, data = await self._get(offset, end)
         except ResourceNotFoundError:
             await self._raise_missing()
             raise

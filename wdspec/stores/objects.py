@@ -165,15 +165,15 @@ class _Fetch:
     def __init__(self, location: str, settings: StoreSettings) -> None:
         self._location, self._retry_policy, self._login = location, settings.retry_policy, settings.login
 
-    def __call__(self, offset: int) -> RangeResponse:
+    def __call__(self, offset: int, stop: int | None = None) -> RangeResponse:
         try:
-            return self._request(offset)
+            return self._request(offset, stop)
         except (UnusableStoreError, RefusedShardError):
             if not filesystems.renew(self._location, self._login):
                 raise
-            return self._request(offset)
+            return self._request(offset, stop)
 
-    def _request(self, offset: int) -> RangeResponse:
+    def _request(self, offset: int, stop: int | None) -> RangeResponse:
         system, path = filesystems.filesystem_of(self._location, self._login)
         with filesystems.explaining(self._location):
             if (
@@ -183,27 +183,43 @@ class _Fetch:
                 if object_requests.is_azure(system)
                 else None
             ) is not None:
-                return self._request_pinned(kind, system, path, offset)
+                return self._request_pinned(kind, system, path, offset, stop)
             with filesystems.alone(system):
                 info = _info(system, path, self._retry_policy)
                 filesystems.reached.add(scheme_of(self._location))
                 if info.get("type") == "directory":
                     raise IsADirectoryError(path)
                 total = info.get("size")
-                body = self._body(system, path, offset, total, info)
-                return RangeResponse(body, offset, total, filesystems.validator_of(info))
+                body = self._body(system, path, offset, total, info, stop)
+                end = None if stop is None or total is None else min(stop, total)
+                has_end = isinstance(body, _TranslatingBody)  # the others keep no connection
+                validator = filesystems.validator_of(info)
+                return RangeResponse(body, offset, total, validator, stop=end if has_end else None)
 
     def _request_pinned(
-        self, kind: type[object_requests.PinnedObject], system: Any, path: str, offset: int
+        self,
+        kind: type[object_requests.PinnedObject],
+        system: Any,
+        path: str,
+        offset: int,
+        stop: int | None,
     ) -> RangeResponse:
         policy = self._retry_policy
         found = kind(system, path, self._location, policy.read_timeout).response(
-            offset, policy.connect_timeout
+            offset, policy.connect_timeout, stop
         )
         filesystems.reached.add(scheme_of(self._location))
         return replace(found, body=_TranslatingBody(found.body, self._location))
 
-    def _body(self, system: Any, path: str, offset: int, total: int | None, info: Mapping[str, Any]) -> Any:
+    def _body(
+        self,
+        system: Any,
+        path: str,
+        offset: int,
+        total: int | None,
+        info: Mapping[str, Any],
+        stop: int | None,
+    ) -> Any:
         from fsspec import AbstractFileSystem
         from fsspec.asyn import AsyncFileSystem
 
@@ -230,8 +246,9 @@ class _Fetch:
                         raise object_requests.change_error(self._location)
                 yield data
 
+            upto = total if stop is None else min(stop, total)
             body = object_requests.SegmentedBody(
-                segment, system.loop, offset, total, self._retry_policy.read_timeout
+                segment, system.loop, offset, upto, self._retry_policy.read_timeout
             )
             return _TranslatingBody(body, self._location)
         if total is not None and type(system).cat_file is not AbstractFileSystem.cat_file:

@@ -55,10 +55,8 @@ class _ReferencedObject(HttpObject):
     def _is_of_root(self, url: Url) -> bool:
         return self._allowed.root is not None and origin_of(url) == self._own
 
-    def _range(self, offset: int) -> str | None:
-        if self._stop is None:
-            return super()._range(offset)
-        return f"bytes={offset}-{self._stop - 1}"
+    def _range(self, offset: int, stop: int | None) -> str | None:
+        return super()._range(offset, self._stop if stop is None else stop)
 
     def _send(
         self, url: Url, headers: dict[str, str], method: str, redirected: bool

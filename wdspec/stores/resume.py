@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+import threading
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import blake2b
 from time import monotonic
 from typing import Protocol
 
 from wdspec.base.errors import ShardError, UsageError
 from wdspec.base.files import RawStream
+from wdspec.base.handles import responses, retry_with_fewer
 from wdspec.base.process import Owner
 from wdspec.stores.rates import RateWatch
 from wdspec.stores.retry import Retries, RetryPolicy, TransientError
@@ -102,10 +104,17 @@ class RangeResponse:
     """Equal in two responses only if the object is the same: an ETag, a version, a time."""
     ranges: bool = True
     """Whether the store serves ranges of it."""
+    stop: int | None = None
+    """Offset in the object after the body's last byte, if only these bytes were requested; None: its end."""
 
 
-Fetch = Callable[[int], RangeResponse]
-"""Requests an object from an offset to its end. Raises TransientError, MissingShardError or ShardError."""
+class Fetch(Protocol):
+    """Requests the bytes of an object from an offset on. Raises TransientError, MissingShardError or ShardError.
+
+    With `stop`, only the bytes before that offset are needed; the response may have more.
+    """
+
+    def __call__(self, offset: int, stop: int | None = None, /) -> RangeResponse: ...
 
 
 class ResumingStream(RawStream):
@@ -113,7 +122,7 @@ class ResumingStream(RawStream):
 
     `read` returns b"" only at the true end. After a cut the stream resumes at that offset if the store serves ranges
     and shows that the object is the same. Otherwise the start is read again and dropped; without a validator, it must
-    have the same bytes.
+    have the same bytes. A response is also given up, and its connection with it, if the process has too many.
 
     Raises:
         ShardError: on `read` or `seek`, when retries are used up, or the object has changed.
@@ -135,6 +144,9 @@ class ResumingStream(RawStream):
         self._piece = b""  # the last bytes read, from `_piece_at` on: the start is often read twice
         self._piece_at = 0
         self._refusal: ShardError | None = None
+        self.span: int | None = None
+        """Bytes to request at a time; None: all that follow."""
+        self._using = threading.Lock()
 
     def seekable(self) -> bool:
         first = self._first or self._request_first()
@@ -172,7 +184,8 @@ class ResumingStream(RawStream):
         at = self._position - self._piece_at
         if not 0 <= at < len(self._piece):
             self._piece = b""  # free it before the next one arrives
-            self._piece, self._piece_at, at = self._next_piece(max(size, PIECE)), self._position, 0
+            wanted = max(size, PIECE if self.span is None else min(self.span, PIECE))
+            self._piece, self._piece_at, at = self._next_piece(wanted), self._position, 0
         data = self._piece[at : at + size] if at or size < len(self._piece) else self._piece
         self._position += len(data)
         return data
@@ -191,6 +204,19 @@ class ResumingStream(RawStream):
         if response is not None:
             response.body.abort()
 
+    def release(self) -> bool:
+        """See `Handle`. Only a response that another one can continue is given up."""
+        first = self._first
+        if first is None or not first.ranges or None in (first.total, first.validator):
+            return False
+        if not self._using.acquire(blocking=False):
+            return False
+        try:
+            self._drop()
+            return True
+        finally:
+            self._using.release()
+
     def _request_first(self) -> RangeResponse:
         position, self._position = self._position, 0
         self._piece, self._piece_at = self._next_piece(PIECE), 0
@@ -204,7 +230,8 @@ class ResumingStream(RawStream):
             raise UsageError(FORKED)
         while True:
             try:
-                data = self._attempt(min(size, PIECE))
+                with self._using:
+                    data = self._attempt(min(size, PIECE))
             except TransientError as error:
                 self._drop()
                 if self._refusal is None:
@@ -227,17 +254,24 @@ class ResumingStream(RawStream):
         if response is None or not self._is_near():
             self._drop()
             response = self._begin()
+        else:
+            responses().use(self)
         while self._at < self._position:
             self._at += len(self._pull(response, min(self._position - self._at, PIECE), needed=True))
         if self._proof.is_open:  # after a seek back, the bytes read further on cannot be compared
             self._proof.restart(self._at)
         data = self._pull(response, size, needed=False)
         self._at += len(data)
+        if self._at == (response.total if response.stop is None else response.stop):
+            self._drop()  # its connection is free for others
         return data
 
     def _is_near(self) -> bool:
         """Whether the position is best reached by reading further."""
         ranges = self._first is None or self._first.ranges
+        stop = None if self._response is None else self._response.stop
+        if stop is not None and self._position >= stop:
+            return False
         return self._at <= self._position and (not ranges or self._position <= self._at + NEAR)
 
     def _pull(self, response: RangeResponse, size: int, needed: bool) -> bytes:
@@ -267,7 +301,7 @@ class ResumingStream(RawStream):
         start = self._position if first is None or first.ranges else 0
         if first is not None and first.validator is None and first.ranges:
             start = self._proof.start_for(self._position)
-        response = self._fetch(start)
+        response = self._request(start)
         try:
             if response.start > start:
                 raise TransientError(
@@ -282,16 +316,34 @@ class ResumingStream(RawStream):
             if response.start < start:  # the store ignores ranges
                 self._first = replace(first, ranges=False)
         except BaseException:
+            responses().drop(self)
             response.body.close()
             raise
         self._response, self._at = response, response.start
         self._proof.begin(self._at)
         return response
 
+    def _request(self, start: int) -> RangeResponse:
+        """Request the bytes from an offset on, with fewer responses open if there are too many."""
+        first, stop = self._first, None
+        if self.span is not None and (first is None or first.validator is not None):
+            stop = max(start, self._position) + self.span
+        fetch = partial(self._fetch, *([start] if stop is None else [start, stop]))
+        responses().add(self)
+        try:
+            try:
+                return fetch()
+            except Exception as error:
+                return retry_with_fewer(fetch, error)
+        except BaseException:
+            responses().drop(self)
+            raise
+
     def _drop(self) -> None:
         if self._response is not None:
             self._response.body.close()
             self._response = None
+            responses().drop(self)
 
 
 def _describe(response: RangeResponse) -> str:
