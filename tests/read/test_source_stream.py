@@ -392,7 +392,7 @@ def test_samples_are_not_kept_alive_by_the_shards_that_they_are_from(monkeypatch
     assert held == [{}, {}]
 
 
-@pytest.mark.parametrize(("count", "chunk"), [(1, 256), (128, 256), (256, 128), (1000, 32.5), (5000, 32)])
+@pytest.mark.parametrize(("count", "chunk"), [(1, 256), (256, 256), (512, 128), (1000, 65.5), (5000, 32)])
 def test_windows_share_their_bytes_and_grow_again(count, chunk):
     gc.collect()  # streams of other tests
     streams = [lean(source_of([3], 2)) for _ in range(count)]

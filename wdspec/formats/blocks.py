@@ -25,8 +25,10 @@ LENIENT = "or set `tar: {end: lenient}` (in Python: `lenient_end=True`)"
 """The remedy for a tar without its usual end, where that is intended."""
 CHUNK = 256 * 1024
 LEAST_CHUNK = 32 * 1024
-WINDOWS = 32 * 1024 * 1024
+WINDOWS = 64 * 1024 * 1024
 """Bytes that the windows of a mix of many sources may have together."""
+_BETWEEN = 8 * 1024
+"""Bytes to read between members that are larger than a window of a mix of many: then a larger one is of no use."""
 _PIECE = 64 * 1024 * 1024
 
 
@@ -59,7 +61,7 @@ class Blocks:
         on_read: called with the number of bytes of each piece that is read.
     """
 
-    __slots__ = ("_end", "_failure", "_on_read", "_process", "base", "buffer", "chunk", "file")
+    __slots__ = ("_end", "_failure", "_next", "_on_read", "_process", "base", "buffer", "chunk", "file")
 
     def __init__(
         self, file: BinaryIO, offset: int = 0, on_read: Callable[[int], object] | None = None
@@ -68,10 +70,8 @@ class Blocks:
         self._on_read = on_read
         self._process = os.getpid()
         self.buffer, self.base = b"", 0
-        self.chunk, self._end = (
-            _windows.value.chunk,
-            0,
-        )  # bytes to read at a time; bytes that the shard has, at least
+        self.chunk, self._next = _windows.value.chunk, 0  # bytes to read at a time; the next time, if not 0
+        self._end = 0  # bytes that the shard has, at least
         self._failure: ShardError | None = None
         if offset:
             self.find(offset)
@@ -104,7 +104,7 @@ class Blocks:
             rest = b""
         # Each piece ends at the end of a block, so that headers are whole and pieces need not be joined.
         end = offset + len(rest)
-        wanted = max(self.chunk, size - len(rest))
+        wanted, self._next = max(self._next or self.chunk, size - len(rest)), 0
         piece = self._read(wanted + -(end + wanted) % BLOCK, size - len(rest) if least is None else least)
         self.buffer = rest + piece if rest else piece
         self.base = offset
@@ -118,6 +118,8 @@ class Blocks:
         data = self.buffer[at : at + size]
         missing = size - len(data)
         if missing:
+            if size > self.chunk < CHUNK:
+                self._next = _BETWEEN
             if missing > _PIECE and self.seekable:  # before allocating what a damaged header claims
                 if self.seek(0, io.SEEK_END) < offset + size:
                     raise self.truncated(offset + size)
