@@ -341,6 +341,75 @@ def test_local_shards_are_read_directly_and_start_no_thread(tmp_path):
     assert threading.active_count() == before
 
 
+@settings(deadline=None, max_examples=60)
+@given(
+    moves=st.lists(
+        st.one_of(
+            st.tuples(st.just("read"), st.integers(1, 700_000)),
+            st.tuples(st.just("seek"), st.integers(0, len(DATA))),
+            st.tuples(st.just("prepare"), st.none()),
+        ),
+        max_size=25,
+    )
+)
+def test_a_stream_that_fetches_when_it_is_told_to_gives_the_same_bytes(moves):
+    with ReadAhead(io.BytesIO(DATA), reads=2) as stream:
+        for move, number in moves:
+            if move == "prepare":
+                stream.prepare()
+            elif move == "seek":
+                stream.seek(number)
+            else:
+                at, data = stream.tell(), b""
+                while len(data) < number and (piece := stream.read(number - len(data))):
+                    data += piece
+                assert data == DATA[at : at + number]
+
+
+def test_a_stream_that_fetches_when_it_is_told_to_holds_what_a_draw_takes():
+    source = Slow()
+    stream = ReadAhead(source, reads=1)
+
+    def draw(size):
+        while size:
+            size -= len(stream.read(size))
+        stream.prepare()
+        eventually(lambda: not stream._is_preparing and not stream.lock.locked())
+
+    for _ in range(8):
+        draw(50_000)
+        assert 50_000 <= source.tell() - stream.tell() <= 200_000
+    assert not tasks()
+    stream.close()
+    assert source.closed
+
+
+def test_openers_are_few_and_end(monkeypatch):
+    monkeypatch.setattr(readahead, "IDLE", 0.01)
+    openers, gate, done = readahead.Openers(), threading.Event(), []
+
+    def names():
+        return [thread for thread in threading.enumerate() if thread.name == "wdspec-opener"]
+
+    before = set(names())
+    for number in range(100):
+        openers.add(lambda number=number: (gate.wait(10), done.append(number)))
+    assert 1 <= len(set(names()) - before) <= readahead.OPENERS
+    gate.set()
+    eventually(lambda: sorted(done) == list(range(100)))
+    eventually(lambda: not set(names()) - before)
+    openers.add(lambda: done.append("again"))
+    eventually(lambda: done[-1] == "again")
+
+
+def test_an_opener_survives_a_task_that_fails(caplog):
+    openers, done = readahead.Openers(), []
+    openers.add(lambda: 1 / 0)
+    openers.add(lambda: done.append(1))
+    eventually(lambda: done)
+    eventually(lambda: "a task of an opening thread failed" in caplog.text)
+
+
 def test_a_forked_child_has_its_own_mover():
     ours = background_fetcher()
     pid = os.fork()

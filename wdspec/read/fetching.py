@@ -380,6 +380,10 @@ class Objects:
         return started
 
 
+MOST_AHEAD = 128
+"""Samples whose objects are requested ahead at most."""
+
+
 class LookAhead(Generic[T]):
     """Yields some items, and meanwhile reads the objects of the samples in the items that follow.
 
@@ -388,6 +392,7 @@ class LookAhead(Generic[T]):
             yielded, nothing after it is read before all others are used.
         fetching: the raw samples of an item, in the order in which they are processed, each with its objects.
         fetcher: reads the objects.
+        most: how many samples, and items, it is ahead at most.
     """
 
     def __init__(
@@ -395,8 +400,9 @@ class LookAhead(Generic[T]):
         items: Iterator[T],
         fetching: Callable[[T], Iterable[tuple[Sample, Objects]]],
         fetcher: Fetcher,
+        most: int = MOST_AHEAD,
     ) -> None:
-        self._items, self._fetching, self._fetcher = items, fetching, fetcher
+        self._items, self._fetching, self._fetcher, self._most = items, fetching, fetcher, most
         self._following = deque[tuple[T, list[tuple[Sample, Objects]]]]()
         self._pending = deque[tuple[T, Sample, Objects]]()
         """The samples of which no object is requested yet."""
@@ -433,7 +439,7 @@ class LookAhead(Generic[T]):
 
     def fill(self) -> None:
         """Request objects, as many as there is room for."""
-        while self.started < MOST_AHEAD and len(self._following) < MOST_AHEAD:
+        while self.started < self._most and (self._pending or len(self._following) < self._most):
             if not self._fetcher.has_room(self.started):
                 return
             if self._pending:
@@ -472,8 +478,6 @@ def _forget(raws: Iterable[tuple[Sample, Objects]]) -> None:
 
 
 STOP: Any = object()
-MOST_AHEAD = 128
-"""Samples whose objects are requested ahead at most."""
 
 
 class StartedSample:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from wdspec.planning.passes import WindowPlace
 from wdspec.read.fetching import STOP, Fetcher, LookAhead, Objects
+from wdspec.read.lean import LeanStream
 from wdspec.read.source import SourceStream, StreamState
 from wdspec.read.transform import LiveSource, Sample
 from wdspec.read.windows import PlannedBatch, Windows
+from wdspec.storage.due import draws_ahead
+
+T = TypeVar("T")
 
 
 class FetchingStream(SourceStream):
@@ -36,7 +40,7 @@ class FetchingStream(SourceStream):
         if not self._source.looks_ahead:
             yield from super()._iterate_ordered()
         watch = self._watch
-        for raw, ordinal, place in self._source.ahead(self._in_order(), _raw_of):
+        for raw, ordinal, place in self._look_ahead(self._in_order()):
             self._place = place
             sample = self._process(raw, ordinal)
             if sample is not None:
@@ -67,7 +71,7 @@ class FetchingStream(SourceStream):
         if not self._source.looks_ahead:
             yield from super()._iterate_shuffled()
         buffer, watch = self._buffer, self._watch
-        for raw, ordinal, ended in self._source.ahead(self._due(), _raw_of):
+        for raw, ordinal, ended in self._look_ahead(self._due()):
             self._last = ordinal
             del buffer[ordinal]
             sample = self._process(raw, ordinal + 1)
@@ -78,6 +82,10 @@ class FetchingStream(SourceStream):
                 yield sample
         yield from self._iterate_ordered()
 
+    def _look_ahead(self, items: Iterator[T]) -> Iterator[T]:
+        """Yield samples, and meanwhile fetch the objects of those that follow."""
+        return self._source.ahead(items, _raw_of)
+
     def _due(self) -> Iterator[Any]:
         """Yield the samples as they are due, with their ordinals and whether the pass is read to its end."""
         for ordinals, ended in self._read_runs():
@@ -87,8 +95,42 @@ class FetchingStream(SourceStream):
                 yield STOP
 
 
-def _raw_of(item: tuple[Sample, int, Any]) -> Sample:
-    return item[0]
+class LeanFetchingStream(FetchingStream, LeanStream):
+    """A `FetchingStream` of a mix of many sources: the objects that the next draws need are fetched, and no others."""
+
+    _requests: LookAhead[Any] | None = None
+
+    @property
+    def requests_ahead(self) -> bool:
+        """Whether there is anything to prepare."""
+        return self._source.looks_ahead or super().requests_ahead
+
+    def prepare(self) -> None:
+        """Have what the next sample needs requested from its store."""
+        super().prepare()
+        if self._requests is not None:
+            self._requests.fill()
+
+    def _look_ahead(self, items: Iterator[T]) -> Iterator[T]:
+        objects = self._source.parts.transform.objects
+        assert objects is not None, "it looks ahead"
+        most = draws_ahead(float(self._plan.share))
+        self._requests = LookAhead(items, lambda item: [(_raw_of(item), objects)], objects.fetcher, most)
+        return iter(self._requests)
+
+
+FETCHING_STREAMS: dict[tuple[bool, bool], type[SourceStream]] = {
+    (False, False): FetchingStream,
+    (False, True): FetchingStream,
+    (True, False): LeanFetchingStream,
+    (True, True): LeanFetchingStream,
+}
+"""As `STREAMS`, for a mix with `fetch`, whose samples are no rows."""
+
+
+def _raw_of(item: Any) -> Sample:
+    raw: Sample = item[0]
+    return raw
 
 
 class FetchingWindows(Windows):

@@ -16,13 +16,18 @@ import io
 from collections.abc import Callable, Iterator, Sequence
 from heapq import heappop, heappush
 from itertools import cycle, islice, repeat
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from wdspec.base.errors import ShardError
 from wdspec.formats.samples import RawSamples
 from wdspec.read.randomness import note_pass
 from wdspec.read.shard import Piece
 from wdspec.read.transform import LiveSource
+
+if TYPE_CHECKING:
+    from wdspec.storage.ahead import Ahead
+    from wdspec.storage.due import DueShards
+    from wdspec.stores.local import LocalFiles
 
 Lane = tuple[int, int, int]
 """(turn, offset, sample) of an open shard: its turn in the slot (`ShardOrder.entry`), the byte offset of its next
@@ -56,7 +61,7 @@ class Lanes:
     ) -> None:
         self._order, self._shards, self._slot = source.plan.order, source.plan.shards, slot
         self._open_shard = source.parts.selecting if source.parts.selection else source.parts.open
-        self._ahead = source.parts.open.ahead()
+        self._ahead: Ahead | LocalFiles = source.parts.open.ahead()
         self._budget, self._on_end = source.budget, on_end
         self._draws = source.parts.open.fields.draws
         self._choose = source.parts.selection and source.parts.build_choice(source.budget)
@@ -71,6 +76,19 @@ class Lanes:
         self._run: Callable[[], Any | None] | None = None
         """Returns the next sample of the next lane; None at the end of that lane's shard."""
         self.widen(width)
+
+    def open_when_due(self, due: DueShards) -> None:
+        """Open shards through these from now on, and none before: see `prepare`."""
+        self._ahead = due
+
+    def prepare(self, due: DueShards) -> None:
+        """Have what the next sample needs opened and fetched."""
+        opening = [
+            self._shards[self._order.entry(self._slot, lane.turn).shard]
+            for lane in self._lanes
+            if lane.shard is None
+        ]
+        due.prepare(opening, len(self._lanes))
 
     @property
     def position(self) -> tuple[int, tuple[Lane, ...]]:

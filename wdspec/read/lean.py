@@ -11,14 +11,18 @@ that a pass has ended; both kinds of streams resume from the states of both.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from functools import cached_property
+from typing import Any, TypeVar, cast
 
 from wdspec.formats.blocks import narrow_windows
 from wdspec.planning.order import ReleaseOrder
 from wdspec.read.rows import RowStream
+from wdspec.read.slot import Mixture
 from wdspec.read.source import RestartPoint, SourceStream, StreamState
 from wdspec.read.transform import LiveSource
+from wdspec.storage.due import AHEAD
 
+T = TypeVar("T", covariant=True)
 MANY = 64
 """A mix of more sources is read in this way."""
 
@@ -28,8 +32,21 @@ class LeanStream(SourceStream):
 
     def __init__(self, source: LiveSource, slot: int, state: StreamState) -> None:
         super().__init__(source, slot, state)
+        self._shards_due = source.parts.open.when_due(float(source.plan.share))
+        if self._shards_due is not None:
+            self._lanes.open_when_due(self._shards_due)
         self._counted = source.plan.interleave
         narrow_windows(self._counted)
+
+    @property
+    def requests_ahead(self) -> bool:
+        """Whether there is anything to prepare."""
+        return self._shards_due is not None
+
+    def prepare(self) -> None:
+        """Have what the next sample needs requested from its store."""
+        if self._shards_due is not None:
+            self._lanes.prepare(self._shards_due)
 
     def close(self) -> None:
         self._widen()
@@ -48,9 +65,17 @@ class LeanStream(SourceStream):
     def _read_runs(self) -> Iterator[tuple[list[int], bool]]:
         while not self._is_ordered:
             releases = ReleaseOrder(self._delays, self._key, self._read, self._last, self._stretches)
-            for ordinals in self._read_due(releases, self._read):
-                yield ordinals, False
+            start, given = self._read, -1
+            # As far as it was read when the state was saved, or later states would depend on that.
+            before = self._end + 1 if self._end else max(releases.out, default=-1) + 1
+            ended = self._read_upto(before, start, releases.out)
+            if not ended:
+                for ordinals in self._read_due(releases, start):
+                    yield ordinals, False
+                    given = ordinals[-1] if ordinals else given
             rest = releases.sort(list(self._buffer))
+            if given in self._buffer:  # with those before it, it waits for its objects
+                rest = rest[rest.index(given) + 1 :]
             self._end = self._read if rest else 0
             yield rest, True
             self._finish_pass()
@@ -99,6 +124,39 @@ class LeanRowStream(LeanStream, RowStream):
     """A `RowStream` that reads each sample when it is due."""
 
 
+class PreparingMixture(Mixture[T]):
+    """A `Mixture` that has what its next draws need requested from stores."""
+
+    _prepared: tuple[list[int], int] = [], 0
+    """The draws that were looked at, and how many of them are prepared."""
+
+    @cached_property
+    def _requests_ahead(self) -> bool:
+        return any(each.requests_ahead for each in cast(list[LeanStream], self._streams))
+
+    def _look_ahead(self, m: int) -> int:
+        start = super()._look_ahead(m)
+        if not self._requests_ahead:
+            return start
+        ahead, upto = self._prepared
+        stop = min(start + self._per_slot + AHEAD, len(self._ahead))
+        streams = cast(list[LeanStream], self._streams)  # there are many sources
+        for source in self._ahead[upto if ahead is self._ahead else start : stop]:
+            streams[source].prepare()
+        self._prepared = self._ahead, stop
+        return start
+
+    def _draw_one_by_one(self, m: int) -> Iterator[T]:
+        if not self._requests_ahead:
+            yield from super()._draw_one_by_one(m)
+        while True:
+            [sample] = self.take(m)
+            m += 1
+            yield sample
+
+
+MIXTURES: dict[bool, type[Mixture[Any]]] = {False: Mixture, True: PreparingMixture}
+"""Whether there are many sources -> what mixes them."""
 STREAMS: dict[tuple[bool, bool], type[SourceStream]] = {
     (False, False): SourceStream,
     (False, True): RowStream,

@@ -20,8 +20,8 @@ from wdspec.planning.plan import Batching, Plan
 from wdspec.planning.shares import LiveShares, ScheduleSegment, live_segments
 from wdspec.read.budget import Budget, PackedCounts
 from wdspec.read.companions import Companions, Supply
-from wdspec.read.fetching_parts import FetchingStream, windows_of
-from wdspec.read.lean import MANY, STREAMS
+from wdspec.read.fetching_parts import FETCHING_STREAMS, windows_of
+from wdspec.read.lean import MANY, MIXTURES, STREAMS
 from wdspec.read.pass_part import EpochPadding, FirstSample, Padding, PassPart, PassReading
 from wdspec.read.rows import TABLE_SUFFIXES, Columns, RowStream, may_keep_rows
 from wdspec.read.sections import Begun, Reading, Readings, SectionDraws
@@ -82,7 +82,7 @@ class Reader:
         fetches = any(each.parts.transform.objects for each in self._sources)
         is_plain = stacked is not None and plan.finite is None and not plan.companions
         has_columns = is_plain and any(map(may_keep_rows, tables))
-        self._stream = FetchingStream if fetches else STREAMS[len(self._sources) > MANY, has_columns]
+        self._stream = (FETCHING_STREAMS if fetches else STREAMS)[len(self._sources) > MANY, has_columns]
         self._table = dict(table or {})
         """The states of slots that are not open."""
         self._slots: dict[int, Slot[Sample]] = {}
@@ -362,7 +362,7 @@ class Reader:
             slot = PassPart(self._pass[0], rank, worker)
         else:
             now = (plan, self._sources, self._usual) if begun is None else begun.reading[1:4]
-            slot = mixture = Mixture[Any](*now, rank, worker, state, self._stream)
+            slot = mixture = MIXTURES[len(now[1]) > MANY](*now, rank, worker, state, self._stream)
             if draws is not None:
                 draws.mixture = mixture
         if self._supply is not None:

@@ -26,6 +26,7 @@ from wdspec.spec.language.options import TokenOptions
 from wdspec.spec.language.samples import KeyRule
 from wdspec.spec.language.values import Format
 from wdspec.storage.ahead import Ahead, fetches_itself
+from wdspec.storage.due import DueShards
 from wdspec.storage.storage import Storage
 from wdspec.stores.local import LocalFiles
 from wdspec.stores.read_ahead import ReadAhead
@@ -116,6 +117,10 @@ class ShardOpener:
         """Return what a reader opens the shards of this source through. It fetches the next ones in the background."""
         storage = self.storage
         return LocalFiles(storage.environment.directory) if self.is_local else Ahead(storage, self._seeks)
+
+    def when_due(self, share: float) -> DueShards | None:
+        """Return the same for one of many sources, drawn with this share; None if all its shards are local."""
+        return None if self.is_local else DueShards(self.storage, self._seeks, share)
 
     @property
     def headers(self) -> ShardOpener:

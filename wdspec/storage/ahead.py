@@ -23,10 +23,13 @@ class Ahead:
         seeks: whether shards are not read from start to end: their readers then fetch the parts they need themselves.
     """
 
+    reads = 0
+    """See `ReadAhead`."""
+
     def __init__(self, storage: Storage, seeks: Callable[[ShardUrl], bool] = lambda shard: False) -> None:
         self._storage, self._seeks = storage, seeks
-        self._reading = _Reading()
-        self._expected: dict[str, _Expected] = {}
+        self._reading = Reading()
+        self._expected: dict[str, Expected] = {}
         self._announced: dict[str, Resolution] = {}
 
     def open(self, shard: ShardUrl) -> BinaryIO:
@@ -37,7 +40,7 @@ class Ahead:
             stream = expected.take()
         else:
             stream = self._storage.open(resolution)
-            stream = stream if self._seeks(shard) else _fetching(stream)
+            stream = stream if self._seeks(shard) else fetching(stream, self.reads)
         if isinstance(stream, FetchesAhead):
             self._reading.add(stream)
         return stream
@@ -50,21 +53,22 @@ class Ahead:
         Args:
             following: n → up to n of the shards that are read next.
         """
-        shards = following(count)
-        coming = {
-            each.location: each
-            for each in map(self._storage.resolve, _with_partners(shards))
-            if local_path(each.location) is None and (each.copies is not None or not self._seeks(each.url))
-        }
+        coming = {each.location: each for each in self._resolve(following(count))}
         for location in self._expected.keys() - coming.keys():
             self._expected.pop(location).close()
-        before: _Reading | _Expected = self._reading
+        before: Reading | Expected = self._reading
         for location, resolution in coming.items():
             if location not in self._expected:
-                self._expected[location] = _Expected(self._storage, resolution, before)
+                self._expected[location] = Expected(self._storage, resolution, before)
             before = self._expected[location]
         if self._storage.horizon:
             self._announce(following, self._storage.horizon)
+
+    def _resolve(self, shards: Iterable[ShardUrl]) -> Iterator[Resolution]:
+        """Yield the locations of shards, and of their partners, that can be opened ahead."""
+        for each in map(self._storage.resolve, _with_partners(shards)):
+            if local_path(each.location) is None and (each.copies is not None or not self._seeks(each.url)):
+                yield each
 
     def _announce(self, following: Callable[[int], Iterable[ShardUrl]], horizon: int) -> None:
         """Announce the following shards to stores, half of the horizon at a time."""
@@ -97,30 +101,33 @@ def _with_partners(shards: Iterable[ShardUrl]) -> Iterator[ShardUrl]:
         yield from shard.partners
 
 
-class _Reading:
+class Reading:
     """The open streams of one reader."""
 
     def __init__(self) -> None:
-        self._streams: list[Any] = []
+        self.streams: list[Any] = []
 
     def add(self, stream: Any) -> None:
         # A new list each time: the fetching thread may be reading the old one.
-        self._streams = [*(each for each in self._streams if not each.closed), stream]
+        self.streams = [*(each for each in self.streams if not each.closed), stream]
 
     @property
     def nearly_fetched(self) -> bool:
-        return all(stream.nearly_fetched or stream.closed for stream in self._streams)
+        return all(stream.nearly_fetched or stream.closed for stream in self.streams)
 
 
-class _Expected:
+class Expected:
     """Opens a shard once its turn is near, and fetches its bytes."""
 
-    def __init__(self, storage: Storage, resolution: Resolution, before: _Reading | _Expected) -> None:
+    def __init__(self, storage: Storage, resolution: Resolution, before: Reading | Expected) -> None:
         self.lock = threading.Lock()
         self._storage, self._resolution, self._before = storage, resolution, before
         self._stream: BinaryIO | None = None
         self._error: Exception | None = None
         self._closed = False
+        self._start()
+
+    def _start(self) -> None:
         background_fetcher().add(self)
 
     @property
@@ -147,21 +154,25 @@ class _Expected:
         if self.done:
             return
         try:
-            self._stream = _fetching(self._storage.open(self._resolution))
+            self._stream = self._open()
         except Exception as error:
             self._error = error
             return
-        if isinstance(self._stream, ReadAhead):
-            self._stream.has_reader = False
-            self._stream.start()
         if self._closed:
             self._stream.close()
+
+    def _open(self) -> BinaryIO:
+        stream = fetching(self._storage.open(self._resolution))
+        if isinstance(stream, ReadAhead):
+            stream.has_reader = False
+            stream.start()
+        return stream
 
     def take(self) -> BinaryIO:
         """The stream for its reader. Raises what opening raised."""
         with interruptible(self.lock):
             self.fetch_piece()
-        self._before = _Reading()  # or each one would keep all before it alive
+        self._before = Reading()  # or each one would keep all before it alive
         if self._error is not None:
             raise self._error
         if isinstance(self._stream, ReadAhead):
@@ -175,9 +186,9 @@ class _Expected:
             self._stream.close()
 
 
-def _fetching(stream: BinaryIO) -> BinaryIO:
+def fetching(stream: BinaryIO, reads: int = 0) -> BinaryIO:
     """The stream itself if it is a local file or fetches ahead, else one that reads ahead."""
-    return stream if fetches_itself(stream) else cast(BinaryIO, ReadAhead(stream))
+    return stream if fetches_itself(stream) else cast(BinaryIO, ReadAhead(stream, reads))
 
 
 def fetches_itself(stream: BinaryIO) -> bool:

@@ -3,6 +3,10 @@
 There is only one thread, because every thread that touches Python objects takes the GIL from the decoding one, 5 ms at
 a time. No reader depends on it: a reader without bytes fetches a piece itself, unless the thread is just fetching for
 it. So a store that stalls or waits between two retries delays only its own readers.
+
+A mix of many sources is an exception. Its streams hold too few bytes each for one thread to hide how far away the store
+is, so they fetch what their next draws need, and nothing else, when they are told to (`prepare`): `Openers` do so side
+by side, within the same budget.
 """
 
 from __future__ import annotations
@@ -15,7 +19,8 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import BinaryIO, Protocol, runtime_checkable
+from queue import Empty, SimpleQueue
+from typing import BinaryIO, ClassVar, Protocol, runtime_checkable
 
 from wdspec.base.errors import ShardError, UsageError
 from wdspec.base.files import RawStream
@@ -153,6 +158,15 @@ def background_fetcher() -> BackgroundFetcher:
 
 BUDGET = 64 * 1024 * 1024
 """Bytes that all streams of a process may hold, in equal parts."""
+LEAST_PIECE = 32 * 1024
+MOST_PREPARED = 4 * 1024 * 1024
+"""Bytes that a stream has fetched at most when it prepares."""
+OPENERS = 16
+"""Threads that start what is needed soon."""
+IDLE = 5.0
+"""Seconds after which one of them ends."""
+_RECENT = 16
+"""How many draws an average is of, about."""
 LATER = 1 << 40
 """Added to the bytes of a shard that is not read yet, so that it comes after all that are being read."""
 SOON = 8 * 1024 * 1024
@@ -168,6 +182,103 @@ class FetchesAhead(Protocol):
         """Whether it has all its bytes, or will soon."""
 
 
+class Openers:
+    """Threads that start what is needed soon, each one task after the other; they end when there is none for a while.
+
+    Nobody depends on them: who needs the result does the task itself, unless a thread is just doing it.
+    """
+
+    def __init__(self) -> None:
+        self._tasks: SimpleQueue[Callable[[], object]] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._threads = self._busy = 0
+
+    def add(self, task: Callable[[], object]) -> None:
+        """Call a function in one of the threads; it must not raise."""
+        self._tasks.put(task)
+        with self._lock:
+            if self._threads >= min(OPENERS, self._busy + self._tasks.qsize()):
+                return
+            self._threads += 1
+        threading.Thread(target=self._serve, name="wdspec-opener", daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                task = self._tasks.get(timeout=IDLE)
+            except Empty:
+                with self._lock:
+                    if not self._tasks.empty():
+                        continue
+                    self._threads -= 1
+                    return
+            self._busy += 1
+            try:
+                task()
+            except Exception:  # the thread has to serve the others, and the reader will meet the error itself
+                log.exception("a task of an opening thread failed")
+            finally:
+                self._busy -= 1
+            del task
+
+
+_openers = PerProcess(Openers)
+
+
+def openers() -> Openers:
+    """The openers of this process."""
+    return _openers.value
+
+
+class Needs:
+    """How many bytes the next draws of one of many sources probably need.
+
+    Args:
+        draws: how many draws to prepare for.
+    """
+
+    _usual: ClassVar[PerProcess[list[int]]] = PerProcess(lambda: [0, 0])
+    """What streams of this process need for their first draws, which fill a buffer, and for later ones."""
+
+    def __init__(self, draws: int) -> None:
+        self._draws = draws
+        self._read = 0
+        """The bytes that a read asks for."""
+        self._drawn, self._at = 0, 0
+        self._draw: int | None = None
+        """The bytes that a draw takes, on average; None before the first one."""
+
+    @property
+    def bytes(self) -> int:
+        """The number of bytes."""
+        first, later = self._usual.value
+        drawn = first if self._draw is None else 2 * (self._draw or later) * self._draws
+        return min(max(self._read * self._draws, drawn), MOST_PREPARED)
+
+    def note_read(self, size: int) -> None:
+        """Note that a read asks for so many bytes."""
+        self._read = max(size, self._read - self._read // 8)
+
+    def note_draw(self, position: int) -> None:
+        """Note where a draw begins to read."""
+        taken, self._at = position - self._at, position
+        if taken < 0 or (self._draw is None and not taken):
+            return
+        is_later = self._draw is not None
+        usual = self._usual.value
+        usual[is_later] += (taken - usual[is_later]) // _RECENT
+        if self._draw is None:
+            self._draw = 0
+        elif self._draw == 0:
+            self._draw = taken
+        else:
+            self._draw += (taken - self._draw) // 4
+
+    def jump(self, position: int) -> None:
+        """Note that bytes are left out."""
+        self._at = position
+
+
 class ReadAhead(RawStream):
     """The bytes of a stream, fetched in the background within the budget.
 
@@ -175,10 +286,13 @@ class ReadAhead(RawStream):
 
     Args:
         inner: read and closed by this, and used by no one else; may be slow.
+        reads: how many of its reads `prepare` has the bytes fetched for; 0: bytes are fetched all the time.
     """
 
-    def __init__(self, inner: BinaryIO) -> None:
+    def __init__(self, inner: BinaryIO, reads: int = 0) -> None:
         self._inner = inner
+        self._needs = Needs(reads) if reads else None
+        self._is_preparing = False
         self._owner = Owner()
         self.lock = threading.Lock()
         """Held while the inner stream is read."""
@@ -196,6 +310,7 @@ class ReadAhead(RawStream):
         self.has_reader = True
         """Whether it has a reader."""
         _open.value.add(self)
+        self._choose_size()
 
     @property
     def nearly_fetched(self) -> bool:
@@ -216,14 +331,37 @@ class ReadAhead(RawStream):
     def start(self) -> None:
         """Fetch in the background from now on."""
         self._started = True
-        background_fetcher().add(self)
+        if self._needs is None:
+            background_fetcher().add(self)
+
+    def prepare(self) -> bool:
+        """Have the bytes of the next reads fetched. Return whether the shard probably ends with them."""
+        assert self._needs is not None, "others fetch all the time"
+        self._needs.note_draw(self._position)
+        if self._lacking <= 0 or self.closed:
+            return False
+        if not self._ended and not self._is_preparing:
+            self._is_preparing = True
+            openers().add(self._fetch_lacking)
+        return self._ended
+
+    @property
+    def _lacking(self) -> int:
+        """How many more bytes than are there the next reads need, if it is above 0."""
+        return self._position + (0 if self._needs is None else self._needs.bytes) - self._next_at
+
+    def _fetch_lacking(self) -> None:
+        with self.lock:
+            self._is_preparing = False
+            while self._lacking > 0 and not self.done:
+                self.fetch_piece()
 
     def fetch_piece(self) -> None:
         """Fetch one piece; the caller holds the lock."""
         if self.done:
             return
         try:
-            piece = self._inner.read(PIECE)
+            piece = self._inner.read(self._choose_size())
         except Exception as error:
             self._error, piece = error, b""
         if self.closed:
@@ -238,10 +376,21 @@ class ReadAhead(RawStream):
                 self._ended = True
             self._arrived.notify()
         left = getattr(self._inner, "left", None)
+        if self._needs is not None and left == 0:
+            self._ended = True
         soon = self._ended or (left is not None and left <= SOON)
         if soon and not self._soon:
             self._soon = True
             background_fetcher().wake()  # for tasks that wait for this
+
+    def _choose_size(self) -> int:
+        """Return how many bytes to fetch at a time; if only some are, the store is asked for no others."""
+        if self._needs is None:
+            return PIECE
+        span = max(least_piece(), self._lacking)
+        if hasattr(self._inner, "span"):
+            self._inner.span = span
+        return min(PIECE, span)
 
     def seekable(self) -> bool:
         with interruptible(self.lock):
@@ -265,6 +414,8 @@ class ReadAhead(RawStream):
     def read(self, size: int = -1) -> bytes:
         if size < 0:
             return self.readall()
+        if self._needs is not None:
+            self._needs.note_read(size)
         while (at := self._position - self._piece_at) >= len(self._piece):
             piece = self._take()
             self._piece_at += len(self._piece)
@@ -351,6 +502,8 @@ class ReadAhead(RawStream):
             was_ended, self._ended, self._soon = self._ended, False, False
             self._next_at = self._piece_at = offset
             self._piece = b""
+            if self._needs is not None:
+                self._needs.jump(offset)
         if was_ended and self._started:
             self.start()
 
@@ -369,6 +522,11 @@ def interruptible(lock: threading.Lock) -> Iterator[None]:
 def share() -> int:
     """Bytes that each stream of this process may hold now."""
     return max(PIECE, BUDGET // max(1, len(_open.value)))
+
+
+def least_piece() -> int:
+    """Bytes that a stream which fetches only what is needed soon fetches at least."""
+    return max(LEAST_PIECE, min(PIECE, BUDGET // max(1, len(_open.value))))
 
 
 _open: PerProcess[weakref.WeakSet[ReadAhead]] = PerProcess(weakref.WeakSet)

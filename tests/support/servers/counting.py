@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from zlib import crc32
 
 from servers.local import LocalServer, QuietHandler
 
@@ -26,11 +27,25 @@ class CountingServer(LocalServer):
         self.folder, self.pause = Path(folder), pause
         self.fetched: Counter[str] = Counter()
         """GET requests by path."""
+        self.sent = 0
+        """Bytes of objects that were requested."""
+        self.connections = self.most_connections = 0
+        """How many are open, and the most that were."""
         self._guard = threading.Lock()
         super().__init__(self._handler())
 
     def _handler(server) -> type[BaseHTTPRequestHandler]:  # noqa: N805
         class Handler(QuietHandler, BaseHTTPRequestHandler):
+            def handle(self) -> None:
+                with server._guard:
+                    server.connections += 1
+                    server.most_connections = max(server.most_connections, server.connections)
+                try:
+                    super().handle()
+                finally:
+                    with server._guard:
+                        server.connections -= 1
+
             def do_GET(self) -> None:
                 with server._guard:
                     server.fetched[self.path] += 1
@@ -39,21 +54,23 @@ class CountingServer(LocalServer):
                 except OSError:
                     self.send_error(404)
                     return
-                start = 0
-                asked = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
+                start, stop = 0, len(data)
+                asked = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
                 if asked is not None and int(asked[1]) < len(data):
-                    start = int(asked[1])
+                    start, stop = int(asked[1]), min(int(asked[2]) + 1 if asked[2] else stop, stop)
                     self.send_response(206)
-                    self.send_header("Content-Range", f"bytes {start}-{len(data) - 1}/{len(data)}")
+                    self.send_header("Content-Range", f"bytes {start}-{stop - 1}/{len(data)}")
                 else:
                     self.send_response(200)
-                self.send_header("Content-Length", str(len(data) - start))
-                self.send_header("ETag", f'"{len(data)}"')
+                with server._guard:
+                    server.sent += stop - start
+                self.send_header("Content-Length", str(stop - start))
+                self.send_header("ETag", f'"{crc32(data)}"')
                 self.send_header("Accept-Ranges", "bytes")
                 self.end_headers()
-                for at in range(start, len(data), PIECE):
+                for at in range(start, stop, PIECE):
                     if server.pause:
                         time.sleep(server.pause)
-                    self.wfile.write(data[at : at + PIECE])
+                    self.wfile.write(data[at : min(at + PIECE, stop)])
 
         return Handler
