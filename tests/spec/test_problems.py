@@ -481,6 +481,7 @@ ELSEWHERE = {
     **dict.fromkeys(("E370", "E371", "E395", "W366", "W367", "W368", "W440", "W442"), "test_making"),
     **dict.fromkeys(("W443", "W444"), "test_words"),
     "E385": "test_tokenizer_files",
+    **dict.fromkeys(("E392", "W453"), "test_requirements"),
     **dict.fromkeys(("E377", "E378", "E390"), "steps/test_step_jobs"),
     **dict.fromkeys(("E404", "W450", "W451"), "test_source_lists"),
     "E003": "test_hostile_specs",

@@ -135,6 +135,8 @@ EXAMPLES: dict[str, tuple[Any, Any]] = {
     "top wdspec": ({}, {"wdspec": 1}),
     "top name": ({}, {"name": "n"}),
     "top description": ({}, {"description": "d"}),
+    "top requires": ({}, {"requires": "wdspec >= 0.1"}),
+    "top meta": ({}, {"meta": {"owner": "vision"}}),
     "top mix.draw": ({}, {"mix": {"draw": "random"}}),
     "top mix.unit": ({}, {"mix": {"unit": "batch"}}),
     "top mix.schedule.at": (
@@ -320,6 +322,7 @@ EXAMPLES: dict[str, tuple[Any, Any]] = {
     "source license": ({}, {"license": "CC0-1.0"}),
     "source homepage": ({}, {"homepage": "https://example.org"}),
     "source revision": ({}, {"revision": "v2"}),
+    "source meta": ({}, {"meta": {"owner": "vision"}}),
     "source samples": (10, 20),
     "source bytes": (10, 20),
     "source mean_cost": (10, 20),

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from wdspec.base.files import DESCRIPTORS, SPECIAL
+from wdspec.spec.language.requirements import needs_newer
 from wdspec.spec.problems import IgnoreComment, Problem, Problems, describe, ignore_comments
 from wdspec.spec.python_values import from_python
 from wdspec.spec.spec import Spec
@@ -158,9 +159,11 @@ class Library:
         text = decode_text(data, named, self._problems)
         if text is None:
             return None
+        tree = parse(text, Origin(named, directory, text), self._problems)
+        if isinstance(tree, MapNode) and "requires" in tree.entries and needs_newer(tree, self._problems):
+            return None
         if "wdspec:" in text:
             self.ignore_comments += ignore_comments(text, named, self._problems)
-        tree = parse(text, Origin(named, directory, text), self._problems)
         return None if tree is None else top_map(tree, self._problems)
 
     def _tree_of_another(self, data: bytes, named: str, directory: str) -> MapNode | None:

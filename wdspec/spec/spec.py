@@ -54,6 +54,7 @@ from wdspec.spec.language.options import (
     read_epoch,
     read_errors,
 )
+from wdspec.spec.language.requirements import Requirement
 from wdspec.spec.language.samples import (
     BatchCallOrNone,
     Calls,
@@ -265,7 +266,16 @@ class SourceOptions(Model):
     )
     license: _Origin = Field(None, description="License: an SPDX name such as `CC-BY-4.0`, or a URL.")
     homepage: _Origin = Field(None, description="URL of a page about the data.")
-    revision: _Origin = Field(None, description="Version of the data, for the record.")
+    revision: _Origin = Field(
+        None,
+        description="Version of the data, for the record. On the Hugging Face Hub, `@` in a URL decides what is read: "
+        "`hf://datasets/owner/name@revision/…`.",
+    )
+    meta: Annotated[dict[str, Any], Key("neither")] = Field(
+        {},
+        description="Facts for people and policies, such as `{owner: vision, ticket: DATA-12}`. No effect on samples; "
+        "see `tags` for values in samples.",
+    )
     tags: Annotated[dict[str, Any], Key("samples read choice values whole group")] = Field(
         {}, description="Constants added to every sample."
     )
@@ -473,8 +483,17 @@ class Spec(Tabular, Discreet):
     wdspec: AffectsNeither[Integer] = Field(
         1, description="Version of the spec language.", json_schema_extra={"const": 1}
     )
+    requires: AffectsNeither[Requirement | None] = Field(
+        None,
+        description="Earliest version of wdspec that can read the spec: `wdspec >= 0.2`. It is read before other keys.",
+    )
     name: AffectsNeither[Text | None] = Field(None, description="Name of the spec.")
     description: AffectsNeither[Text | None] = Field(None, description="What the spec is for.")
+    meta: Annotated[dict[str, Any], Key("neither")] = Field(
+        {},
+        description="Facts for people and policies, such as `{owner: vision, contact: data@example.org}`. No effect on "
+        "samples.",
+    )
     dataset: tuple[Source, ...] = Field(description="The sources.")
     companions: dict[str, Source] = Field(
         {},

@@ -267,7 +267,7 @@ def locate(node: Node, path: Iterable[str | int]) -> Node:
 
 
 JOINED = frozenset({"rewrite", "allow"})
-_FREE_FORM = frozenset({"vars", "tags", "args", "rename", "decode", "make", "fetch"})
+_FREE_FORM = frozenset({"vars", "tags", "meta", "args", "rename", "decode", "make", "fetch"})
 """Keys with names that the user chooses: a `rewrite` below them is not a list of rules."""
 _ERRORS: Mapping[str, Mapping[str, bool | None]] = {
     "skip": {"skip": True},

@@ -846,6 +846,9 @@ HINTS: dict[str, Hint] = {
     "dataset.license": Hint(0.02, lambda at: "CC0-1.0"),
     "dataset.homepage": Hint(0.02, lambda at: "https://example.org"),
     "dataset.revision": Hint(0.02, lambda at: "v1"),
+    "dataset.meta": Hint(0.02, lambda at: {"owner": "vision"}),
+    "meta": Hint(0.02, lambda at: {"ticket": 12}),
+    "requires": Hint(0.02, lambda at: "wdspec >= 0.1"),
     "dataset.tags": Hint(_if(lambda at: at.in_defaults and at.world.has_tags), lambda at: {"kind": 1}),
     "dataset.samples": Hint(
         lambda at: 1.0 if _needs_samples(at) else 0.02 * (at.is_leaf and at.world.family != "tokens"),

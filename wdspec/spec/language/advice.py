@@ -134,6 +134,13 @@ ADVICE = _by_word(
             "docs/cookbook/classes.md; `batch: {balance: …}` gives all ranks similar sums of an expression"
         ),
         "enabled disabled active": "`weight: 0` turns a source off",
+        "owner owners contact ticket team maintainer metadata annotations": (
+            "facts about data belong in `meta`, of a source or of the spec: `meta: {owner: vision, ticket: DATA-12}`"
+        ),
+        "min_version minimum_version required_version wdspec_version": "write `requires: wdspec >= 0.2`",
+        "deprecated retired policy policies waivers rules": (
+            "this belongs in a policy, a file of its own for `wdspec validate --policy`; docs/policies.md"
+        ),
         "group_by_length length_grouped bucket_by_length": (
             "for batches of similar lengths, write `batch: {cost: ids.length, max_cost: 16384}`; docs/batches.md"
         ),

@@ -575,3 +575,27 @@ def idle_tokens(composition: Composition) -> Findings:
                 "the shards of this source are no files of token ids",
                 "set `format: tokens`, or remove `tokens`",
             )
+
+
+_HUB = re.compile(r"hf://((?:(?:datasets|spaces)/)?[^/@]+/[^/@]+)(@?)")
+"""Matches the repository of a URL of the Hub, and the mark of a revision."""
+
+
+@rule(
+    "W453",
+    "a revision that is only a note",
+    "`revision` is a note for people, locks and policies. From the Hugging Face Hub, shards without `@` in their URL "
+    "are read as they are now on the main branch. Write the revision in the URL: `hf://datasets/owner/name@v2/…`.",
+    keys="revision",
+    bad="dataset:\n  - {shards: 'hf://datasets/owner/name/a.tar', revision: v2}\n",
+    good="dataset:\n  - {shards: 'hf://datasets/owner/name@v2/a.tar', revision: v2}\n",
+)
+def revisions_without_effect(composition: Composition) -> Findings:
+    """Sources with `revision` whose URLs of the Hub have none."""
+    for leaf, _, parts in parts_of(composition):
+        revision = leaf.node.get("revision")
+        found = next((match for part in parts if (match := _HUB.match(part.text))), None)
+        if revision is not None and found is not None and not found[2]:
+            said = str(getattr(revision, "value", ""))[:60]
+            message = f"`hf://{found[1]}` is read from its main branch, whatever `revision` says"
+            yield Finding(revision, message, f"write `hf://{found[1]}@{said}/…` in `shards`")
