@@ -482,6 +482,8 @@ ELSEWHERE = {
     **dict.fromkeys(("W443", "W444"), "test_words"),
     "E385": "test_tokenizer_files",
     **dict.fromkeys(("E392", "W453"), "test_requirements"),
+    **dict.fromkeys(("E393", "E394", "E396", "W452", "W454"), "policies/"),
+    **{code: "policies/" for code in CODES if code.startswith("P")},
     **dict.fromkeys(("E377", "E378", "E390"), "steps/test_step_jobs"),
     **dict.fromkeys(("E404", "W450", "W451"), "test_source_lists"),
     "E003": "test_hostile_specs",

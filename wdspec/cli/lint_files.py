@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -46,6 +47,8 @@ class LintSettings(NamedTuple):
     """Whether warnings fail a check."""
     env: str | None = None
     """The environment to check."""
+    policy: str | None = None
+    """A file with rules for the specs of this repository."""
     root: str = "."
     """The folder of pyproject.toml."""
 
@@ -130,6 +133,40 @@ def _search(
             "--exclude, or in `exclude` of [tool.wdspec]"
         )
     return outlines.sort(list(specs), [file for file in others if file not in specs])
+
+
+def find_left_out(
+    paths: Sequence[str],
+    exclude: Sequence[str],
+    vars: Mapping[str, Any] | None,
+    settings: LintSettings,
+    found: Discovery,
+) -> list[Problem]:
+    """Find the specs, and the files that look like one, which settings leave out.
+
+    Args:
+        paths, exclude, vars: see `find_files`.
+        settings: the settings.
+        found: the files that are checked.
+    """
+    places = paths or [os.path.relpath(settings.root)]
+    try:
+        every = _search(places, settings._replace(exclude=()), exclude, "check", vars, may_be_none=True)
+    except click.UsageError:  # a folder without specs
+        return []
+    known = {os.path.realpath(file) for file in found.specs}
+    excluding = _Excluding(settings.exclude, settings.root)
+    problems = []
+    for file in every.specs:
+        if os.path.realpath(file) not in known:
+            key = "paths" if excluding.keeps(file) else "exclude"
+            message = f"this spec was not checked: `{key}` of [tool.wdspec] leaves it out"
+            hint = "with `--policy`, all specs are checked: name its folder on the command line, or change the setting"
+            problems.append(Problem("P103", message, hint, os.path.normpath(file), 1, 1))
+    doubtful = (
+        replace(problem, code="P103", file=os.path.normpath(problem.file)) for problem in every.doubtful
+    )
+    return [*problems, *doubtful]
 
 
 class _Excluding:
@@ -288,7 +325,7 @@ def _check_settings(table: Any, path: str) -> LintSettings:
             raise click.UsageError(f"{where}: unknown key {key!r}; {hint}")
         if key == "strict":
             kind, is_valid = "true or false", isinstance(value, bool)
-        elif key == "env":
+        elif key in ("env", "policy"):
             kind, is_valid = "a text", isinstance(value, str)
         else:
             kind = "a list of texts"

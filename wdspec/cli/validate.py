@@ -10,12 +10,12 @@ from typing import Any
 import click
 
 from wdspec.base.errors import UsageError
-from wdspec.cli.lint_files import exclude_option, find_files, paths_argument
+from wdspec.cli.lint_files import Discovery, LintSettings, exclude_option, find_files, paths_argument
 from wdspec.cli.output import pluralize
 from wdspec.cli.problems import REPORTS, CheckedSpec, parse_ignored
 from wdspec.cli.spec_options import parse_assignments, refuse_names, set_option, var_option
-from wdspec.spec.load import check, environment_names, load
-from wdspec.spec.problems import Problem, is_error, list_names
+from wdspec.spec.load import Checker, check, environment_names, load
+from wdspec.spec.problems import Problem, list_names
 
 ALL_ENVIRONMENTS = "all"
 _LEFT_TO_OTHERS = frozenset({"E107", "W101"})
@@ -41,6 +41,16 @@ _MOST_SKIPPED = 50
 @click.option("--strict", is_flag=True, help="Exit with 1 on warnings too.")
 @click.option("--locked", is_flag=True, help="Require a valid lock for each spec (see `wdspec lock`).")
 @click.option("--ignore", metavar="CODE", multiple=True, help="Do not report this warning. Repeatable.")
+@click.option(
+    "--policy",
+    multiple=True,
+    metavar="FILE|URL",
+    help="Also check the rules of this policy; a URL ends with `#sha256=…`. Repeatable.",
+)
+@click.option("--policy-rules", is_flag=True, help="Also run the policy rules of installed packages.")
+@click.option(
+    "--retired-on", metavar="DATE", help="Check as if what policies deprecate until DATE were retired."
+)
 @exclude_option
 @var_option
 @set_option
@@ -52,6 +62,9 @@ def validate(
     strict: bool,
     locked: bool,
     ignore: tuple[str, ...],
+    policy: tuple[str, ...],
+    policy_rules: bool,
+    retired_on: str | None,
     exclude: tuple[str, ...],
     variables: tuple[str, ...],
     overrides: tuple[str, ...],
@@ -63,7 +76,7 @@ def validate(
     input.
 
     The comment `# wdspec: ignore=W301` suppresses a warning on its line. The table [tool.wdspec] of pyproject.toml can
-    set defaults for paths, exclude, ignore, strict and env.
+    set defaults for paths, exclude, ignore, strict, env and policy.
 
     Exit code: 0 if there are no errors (with --strict, also no warnings), 1 if there are, 2 for wrong usage.
     """
@@ -71,7 +84,10 @@ def validate(
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")
     values = parse_assignments(variables, "--var")
     settings, found = find_files(paths, exclude, "check", values)
-    ignored = parse_ignored((*settings.ignore, *ignore), lambda code: not is_error(code), "a warning")
+    check_file: Checker = check
+    if policy or policy_rules or retired_on or settings.policy:
+        settings, found, check_file = _apply_policies(values, settings, found)
+    ignored = parse_ignored((*settings.ignore, *ignore), lambda code: code[0] == "W", "a warning")
     for option, given in (("--env", env), ("--split", split)):
         if len(given) > 1:
             refuse_names(option, given)
@@ -83,12 +99,11 @@ def validate(
 
     def check_files() -> Iterator[CheckedSpec]:
         nonlocal failed
-        for problem in found.doubtful:
-            if problem.code not in ignored:
-                failed |= strict or settings.strict
-                yield CheckedSpec(problem.file, [problem], is_checked=False)
+        for problem in (each for each in found.doubtful if each.code not in ignored):
+            failed |= strict or settings.strict or problem.is_error
+            yield CheckedSpec(problem.file, [problem], is_checked=False)
         for file in found.specs:
-            problems = check(file, split=one_split, env=chosen, vars=values, overrides=overrides)[1]
+            problems = check_file(file, split=one_split, env=chosen, vars=values, overrides=overrides)[1]
             if locked and not any(problem.is_error for problem in problems):
                 problems += _check_locks(file, one_split, chosen, values, overrides)
             left_out = ignored | _LEFT_TO_OTHERS if file in found.bases else ignored
@@ -103,6 +118,17 @@ def validate(
         names = list_names(found.skipped, _MOST_SKIPPED)
         click.echo(f"{pluralize(len(found.skipped), 'other YAML file')} skipped: {names}", err=form != "text")
     return int(failed)
+
+
+def _apply_policies(
+    vars: Mapping[str, Any], settings: LintSettings, found: Discovery
+) -> tuple[LintSettings, Discovery, Checker]:
+    """What applies with the policies of the command line and of the settings."""
+    from wdspec.cli.validate_policies import PolicyOptions, apply_policies  # most specs do without
+
+    given = click.get_current_context().params
+    options = PolicyOptions(given["policy"], given["policy_rules"], given["retired_on"])
+    return apply_policies(options, given["paths"], given["exclude"], vars, settings, found)
 
 
 def _check_locks(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, product
 from typing import Any, NamedTuple
@@ -27,6 +27,11 @@ SpecSource = str | os.PathLike[str] | Mapping[str, Any] | Spec
 """A path (`x.yaml`, `x.yaml#val`), a dict, or a `Spec`."""
 Overrides = Mapping[str, Any] | Sequence[str]
 """`{"batch.size": 32}`, or texts like those on the command line: `["batch.size=32"]`."""
+
+ApplyRules = Callable[..., None]
+"""As `apply_rules`."""
+Checker = Callable[..., tuple[Spec | None, list[Problem]]]
+"""As `check`."""
 
 _MOST_VARIANTS = 64
 """If there are more combinations of splits and environments, each split and each environment is checked once."""
@@ -91,10 +96,14 @@ def check(
     env: str | None = None,
     vars: Mapping[str, Any] | None = None,
     overrides: Overrides | None = None,
+    apply: ApplyRules = apply_rules,
 ) -> tuple[Spec | None, list[Problem]]:
     """Find all errors and warnings of a spec, each once and in file order.
 
     If no split or environment is chosen, all of them are checked. The arguments are those of `load`.
+
+    Args:
+        apply: applies rules to the spec of each split and environment.
 
     Returns:
         The spec, or None if it has errors (the first one, if several were checked); and the problems.
@@ -108,9 +117,8 @@ def check(
         composition = reading.compose(one_split, one_env)
         if composition is None:
             continue
-        apply_rules(composition, reading.problems, warnings=True)
-        if number == 0:
-            first = composition.spec
+        apply(composition, reading.problems, warnings=True)
+        first = composition.spec if number == 0 else first
         if one_split is not None and one_env == reading.env:
             splits.append(composition)
     if len(splits) > 1:

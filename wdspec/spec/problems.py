@@ -15,13 +15,15 @@ from wdspec.base.redaction import escape_controls, mask, redacted_urls
 from wdspec.spec.tree import Node, Position
 
 LINE_WIDTH = 100
+OF_POLICIES = "W452"
+"""What policies allow to ignore: only found where there is a policy, so that comments may be in vain elsewhere."""
 MAX_PROBLEMS = 1_000
 """More are reported as one: no one would read them, and a hostile file could have a hundred thousand."""
 
 
 def is_error(code: str) -> bool:
     """Whether what has this code is an error; else it is a warning."""
-    return code.startswith(("E", "D1", "D2"))
+    return code.startswith(("E", "D1", "D2", "P1"))
 
 
 @dataclass(frozen=True)
@@ -254,7 +256,7 @@ def ignore_comments(text: str, file: str, problems: Problems) -> list[IgnoreComm
 
 def without_effect(comments: Iterable[IgnoreComment], problems: Sequence[Problem]) -> list[Problem]:
     """Make a warning for each comment that hides none of these problems."""
-    unused = [comment for comment in comments if not any(map(comment.hides, problems))]
+    unused = [each for each in comments if each.code != OF_POLICIES and not any(map(each.hides, problems))]
     return [
         comment.as_problem(
             "W003",

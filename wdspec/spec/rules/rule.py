@@ -5,7 +5,7 @@ examples use `RULES`. A rule is pure: it changes nothing, and reads nothing but 
 than the spec, such as facts about the data, are in `wdspec.advice`.
 
 The pages of codes that no rule has are in `codes.md`: of problems with the text of a file (E0), with files, variables
-and variants (E1), with keys and values (E2), and of what is found in data (D).
+and variants (E1), with keys and values (E2), of what is found in data (D), and of policies (P).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from wdspec.spec.problems import is_error
 from wdspec.spec.tree import Node
 
 _PAGE = re.compile(
-    r"^## ([EWD]\d{3}): (.+)\n\n(.+)\n"
+    r"^## ([EWDP]\d{3}): (.+)\n\n(.+)\n"
     r"(?:\n```yaml\n((?:.*\n)*?)```\n)?"
     r"(?:\nWithout the problem:\n\n```yaml\n((?:.*\n)*?)```\n)?",
     re.MULTILINE,
@@ -30,6 +30,7 @@ _PAGE = re.compile(
 class Code(NamedTuple):
     """One kind of problem. E0: the file; E1: files and variables; E2: keys and values; E3: meaning; W: doubtful,
     W3 in what it means. Of data, D1: shards that cannot be read whole; D2: samples that cannot be used; D3: doubtful.
+    Of policies, P1: errors, P2: warnings.
     """
 
     code: str

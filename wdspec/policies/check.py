@@ -1,0 +1,309 @@
+"""Policies and a composed spec -> findings. Pure, except that local lists of shards are read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from typing import NamedTuple
+
+from wdspec.policies.files import NamedRule, NamedWaiver, Policy
+from wdspec.policies.language import OF_URLS, Condition
+from wdspec.policies.patterns import matches, show
+from wdspec.policies.places import Answer, Place, example, judge
+from wdspec.policies.shares import largest_shares
+from wdspec.policies.subjects import Holder, Value, holders_of, is_of_sources
+from wdspec.spec.build import Composition
+from wdspec.spec.language.requirements import parse_requirement
+from wdspec.spec.problems import quote
+from wdspec.spec.tree import Node
+
+_TOLERANCE = Fraction(1, 10**9)
+"""Of shares: those of a spec are floats."""
+_MOST_NAMES = 12
+
+
+class Finding(NamedTuple):
+    """A violation of a rule."""
+
+    rule: NamedRule
+    at: Node
+    message: str
+    """What was seen."""
+    remedy: str
+    """What the rule asks for."""
+    sources: tuple[str, ...]
+    """The sources that it is about; empty if it is about the whole spec."""
+
+
+class Result(NamedTuple):
+    """What policies say about a spec."""
+
+    findings: list[Finding]
+    used: frozenset[Node]
+    """The places of waivers that apply to a finding, and of rules whose `for` matches."""
+
+
+def check_spec(policies: Sequence[Policy], composition: Composition, files: Sequence[str]) -> Result:
+    """Check the spec of one split and environment.
+
+    Args:
+        policies: the policies. The rules of all hold, and waivers are for the rules of their own.
+        composition: the spec.
+        files: the paths of the spec, of which patterns match one.
+    """
+    seen = _Seen(composition, files)
+    findings: list[Finding] = []
+    used: set[Node] = set()
+    for rule, waived_by in ((rule, policy.waivers) for policy in policies for rule in policy.rules):
+        holders = [holder for holder in seen.sources if _is_in(rule, holder, files)]
+        if rule.rule.scope:
+            if not holders:
+                continue
+            used.add(rule.at)
+        for finding in _violations(rule, holders, seen):
+            waivers = [each for each in waived_by if _waives(each, finding, files)]
+            used.update(each.at for each in waivers)
+            if not waivers:
+                findings.append(finding)
+    return Result(findings, frozenset(used))
+
+
+class _Seen:
+    """A spec, and what is computed once for all rules."""
+
+    def __init__(self, composition: Composition, files: Sequence[str]) -> None:
+        self.composition, self.files = composition, files
+        self.top = Holder(composition)
+        self.sources = holders_of(composition)
+        self._shares: list[dict[str, Fraction]] | str | None = None
+
+    @property
+    def shares(self) -> list[dict[str, Fraction]] | str:
+        if self._shares is None:
+            self._shares = largest_shares(self.composition)
+        return self._shares
+
+
+def _waives(waiver: NamedWaiver, finding: Finding, files: Sequence[str]) -> bool:
+    said = waiver.waiver
+    if said.rule != finding.rule.name:
+        return False
+    if said.spec is not None and not any(matches(said.spec, file) for file in files):
+        return False
+    if said.source is None:
+        return True
+    return all(matches(said.source, name) for name in finding.sources) and (
+        bool(finding.sources) or said.source == "*"
+    )
+
+
+def _is_in(rule: NamedRule, holder: Holder, files: Sequence[str]) -> bool:
+    """Whether a source is in the `for` of a rule."""
+    return all(_is_about(condition, holder, files) for condition in rule.rule.scope)
+
+
+def _is_about(condition: Condition, holder: Holder, files: Sequence[str]) -> bool:
+    subject, patterns = condition
+    variant = holder.composition.variant
+    of_spec = {
+        "spec": files,
+        "split": (variant.split,),
+        "env": (variant.environment,),
+        "source": (holder.name,),
+    }
+    if subject in OF_URLS:
+        answers = (judge(place, subject, patterns, True)[0] for place in holder.places)
+        return any(answer is not Answer.NONE for answer in answers)
+    if subject == "license":
+        from wdspec.policies.licenses import any_matches
+
+        return any(any_matches(value.text, patterns) for value in holder.values(subject))
+    if subject == "functions":
+        found = [value.text for value in holder.functions]
+    else:
+        found = [text for text in of_spec.get(subject, ()) if text is not None]
+        found += [] if subject in of_spec else [value.text for value in holder.values(subject)]
+    return any(matches(pattern, text) for pattern in patterns for text in found)
+
+
+def _violations(rule: NamedRule, holders: Sequence[Holder], seen: _Seen) -> Iterator[Finding]:
+    for subject, most in rule.rule.max_share.items():
+        yield from _shares(rule, subject, most, holders, seen)
+    for conditions, check in ((rule.rule.forbid, _forbid), (rule.rule.require, _require)):
+        for condition in conditions:
+            asked: list[Holder] = []
+            if condition.subject == "functions":
+                asked = [*holders, seen.top]
+            elif condition.subject in ("license", *OF_URLS) or is_of_sources(condition.subject):
+                asked = [*holders]
+            else:
+                asked = [seen.top]
+            for holder in asked:
+                yield from check(rule, condition, holder)
+
+
+def _forbid(rule: NamedRule, condition: Condition, holder: Holder) -> Iterator[Finding]:
+    subject, patterns = condition
+    if subject in OF_URLS:
+        yield from _urls(rule, condition, holder, is_forbidden=True)
+    elif subject == "license" and patterns:
+        yield from _licenses(rule, condition, holder, is_forbidden=True)
+    elif subject == "functions":
+        for value in holder.functions:
+            if not patterns or any(matches(pattern, value.text) for pattern in patterns):
+                message = f"{_of(holder)} uses the function `{value.text[:80]}`"
+                yield _finding(rule, holder, value.at, message, _not_one_of(patterns) or "remove it")
+    elif not patterns:
+        if (values := holder.stated(subject)) is not None:
+            at = values[0].at if values else holder.at
+            yield _finding(rule, holder, at, f"{_of(holder)} has `{subject}`", "remove it")
+    else:
+        for value in holder.values(subject):
+            if any(matches(pattern, value.text) for pattern in patterns):
+                message = f"`{subject}` of {_of(holder)} is {quote(value.text)}"
+                yield _finding(rule, holder, value.at, message, _not_one_of(patterns))
+
+
+def _require(rule: NamedRule, condition: Condition, holder: Holder) -> Iterator[Finding]:
+    subject, patterns = condition
+    if subject in OF_URLS:
+        yield from _urls(rule, condition, holder, is_forbidden=False)
+        return
+    if subject == "license" and patterns:
+        yield from _licenses(rule, condition, holder, is_forbidden=False)
+        return
+    if subject == "functions":
+        for value in holder.functions:
+            if not any(matches(pattern, value.text) for pattern in patterns):
+                message = f"{_of(holder)} uses the function `{value.text[:80]}`"
+                yield _finding(rule, holder, value.at, message, _one_of(patterns))
+        return
+    values = holder.values(subject) if patterns else holder.stated(subject)
+    if values is None or (patterns and not values):
+        remedy = f"add `{subject}: …`" + (f", as {_one_of(patterns)}" if patterns else "")
+        yield _finding(rule, holder, holder.at, f"{_of(holder)} has no `{subject}`", remedy)
+    for value in values or () if patterns else ():
+        if not _fits(subject, value, patterns):
+            message = f"`{subject}` of {_of(holder)} is {quote(value.text)}"
+            yield _finding(rule, holder, value.at, message, _one_of(patterns))
+
+
+def _fits(subject: str, value: Value, patterns: Sequence[str]) -> bool:
+    if subject != "requires":
+        return any(matches(pattern, value.text) for pattern in patterns)
+    stated, least = parse_requirement(value.text), min(filter(None, map(parse_requirement, patterns)))
+    return stated is not None and stated >= least
+
+
+def _licenses(rule: NamedRule, condition: Condition, holder: Holder, is_forbidden: bool) -> Iterator[Finding]:
+    from wdspec.policies.licenses import is_allowed, is_free_of, unknown_licenses
+
+    patterns = condition.patterns
+    remedy = _not_one_of(patterns) if is_forbidden else _one_of(patterns)
+    values = holder.stated("license")
+    if not values:
+        yield _finding(
+            rule, holder, holder.at, f"{_of(holder)} has no license", f"add `license: …`; {remedy}"
+        )
+    for value in values or ():
+        is_good = (is_free_of if is_forbidden else is_allowed)(value.text, patterns)
+        unknown = unknown_licenses(value.text)
+        if is_good and not (is_forbidden and unknown):
+            continue
+        message = f"the license of {_of(holder)} is {quote(value.text)}"
+        if unknown and (is_good or not is_forbidden):
+            message += f", and `{unknown[0][:60]}` is not an SPDX license"
+        yield _finding(rule, holder, value.at, message, remedy)
+
+
+def _urls(rule: NamedRule, condition: Condition, holder: Holder, is_forbidden: bool) -> Iterator[Finding]:
+    """Findings about the URLs of a source, one for each place."""
+    subject, patterns = condition
+    bad = (Answer.ALL, Answer.SOME) if is_forbidden else (Answer.NONE, Answer.SOME)
+    found = [(place, judge(place, subject, patterns, is_forbidden)) for place in holder.places]
+    reported: set[int] = set()
+    for place, answer in found:
+        if answer[0] not in bad or id(place.at) in reported:
+            continue
+        reported.add(id(place.at))
+        message = f"{_of(holder)} reads `{example(answer, is_forbidden)[:200]}`{place.how}"
+        remedy = _not_one_of(patterns) if is_forbidden else _one_of(patterns)
+        if rule.is_retirement:
+            message, remedy = f"{message}, which is {rule.name}", ""
+        elif subject != "shards":
+            remedy = f"{subject}: {remedy}"
+        yield _finding(rule, holder, place.at, message, remedy)
+    for place, answer in found:
+        if answer[0] is Answer.UNKNOWN and id(place.at) not in reported:
+            reported.add(id(place.at))
+            yield _unknown(rule, condition, holder, place)
+
+
+def _unknown(rule: NamedRule, condition: Condition, holder: Holder, place: Place) -> Finding:
+    why = (
+        place.unknown
+        or f"what `{show(place.text)[:200]}`{place.how} stands for is unknown without reading data"
+    )
+    listed = ", ".join(f"`{each}`" for each in condition.patterns[:_MOST_NAMES])
+    message = f"whether {_of(holder)} reads {listed} cannot be known: {why}"
+    remedy = "write the shards with braces, or list them in a local file: `@shards.txt`"
+    return _finding(rule, holder, place.at, message, remedy)
+
+
+def _shares(
+    rule: NamedRule, subject: str, most: Fraction, holders: Sequence[Holder], seen: _Seen
+) -> Iterator[Finding]:
+    steps = seen.shares
+    mixed = {leaf.name for leaf in seen.composition.leaves}
+    holders = [holder for holder in holders if holder.name in mixed]
+    if isinstance(steps, str):
+        if holders:
+            names = tuple(holder.name for holder in holders)
+            at = seen.composition.top.key_or_self("dataset")
+            yield Finding(rule, at, f"the shares of this mix cannot be known: {steps}", "", names)
+        return
+    groups: dict[str, list[Holder]] = {}
+    for holder in holders:
+        texts = [holder.name] if subject == "source" else [value.text for value in holder.values(subject)]
+        if not texts and subject == "license":
+            yield _finding(rule, holder, holder.at, f"{_of(holder)} has no license", "add `license: …`")
+        for text in dict.fromkeys(texts):
+            groups.setdefault(text, []).append(holder)
+    for text, members in groups.items():
+        total = max((sum(step[holder.name] for holder in members) for step in steps), default=Fraction(0))
+        if total <= most + _TOLERANCE:
+            continue
+        what = (
+            f"the share of {_of(members[0])}"
+            if subject == "source"
+            else f"the share of `{subject}: {text[:60]}`"
+        )
+        step = " in a step of `mix.schedule`" if len(steps) > 1 else ""
+        keys = [key for key in ("probability", "weight") if members[0].node.get(key) is not None]
+        at = members[0].node.value_or_self(keys[0]) if keys and len(members) == 1 else members[0].at
+        names = tuple(holder.name for holder in members)
+        message = f"{what} is {float(total) * 100:.6g}%{step}"
+        yield Finding(rule, at, message, f"at most {float(most) * 100:.6g}% is allowed", names)
+
+
+def _of(holder: Holder) -> str:
+    return f"`{holder.name[:60]}`" if holder.name else "this spec"
+
+
+def _finding(rule: NamedRule, holder: Holder, at: Node, message: str, remedy: str) -> Finding:
+    return Finding(rule, at, message, remedy, (holder.name,) if holder.name else ())
+
+
+def _list(patterns: Sequence[str], last: str) -> str:
+    shown = [f"`{each[:80]}`" for each in patterns[:_MOST_NAMES]]
+    if len(patterns) > _MOST_NAMES:
+        return ", ".join(shown) + ", …"
+    return f" {last} ".join(filter(None, [", ".join(shown[:-1]), shown[-1]]))
+
+
+def _one_of(patterns: Sequence[str]) -> str:
+    return f"it must be {_list(patterns, 'or')}"
+
+
+def _not_one_of(patterns: Sequence[str]) -> str:
+    return f"it must not be {_list(patterns, 'or')}" if patterns else ""

@@ -1,0 +1,476 @@
+"""Every URL that a source reads, as written and after rewriting, as far as it is known without reading data.
+
+Braces and local `@file` lists are expanded where an answer depends on it. A glob, a directory, or an object that
+samples name is an outline (`patterns.py`); a remote list, or a command without a URL, is unknown.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from enum import Enum
+from functools import lru_cache
+from typing import NamedTuple
+from urllib.parse import urlsplit, urlunsplit
+
+from wdspec.base.errors import UrlError, WdspecError
+from wdspec.policies.patterns import ANY_CHARACTER, ANY_TEXT, common_outline, matches, may_match, show
+from wdspec.spec.build import Composition
+from wdspec.spec.language.locations import RewriteRule
+from wdspec.spec.sources import Draft
+from wdspec.spec.spec import Source, Spec
+from wdspec.spec.tree import ListNode, MapNode, Node
+from wdspec.urls.braces import Braces
+from wdspec.urls.references import parse_place
+from wdspec.urls.rewrite import Rule, rewrite
+from wdspec.urls.urls import Part, is_command, is_relative, kind_of, parse_shards, path_of_file_url, scheme_of
+
+MOST_EXPANDED = 100_000
+"""Shards of one text that are looked at one by one; if there are more, and it matters, the answer is unknown."""
+_SAME = {
+    "s3a": "s3",
+    "aws": "s3",
+    "gcs": "gs",
+    "gcp": "gs",
+    "abfs": "az",
+    "abfss": "az",
+    "azure": "az",
+    "ssh": "sftp",
+}
+"""Schemes that mean the same store as another one."""
+_PORTS = {"http": ":80", "https": ":443"}
+_UNRESERVED = re.compile(r"%(4[1-9A-Fa-f]|5[0-9AaFf]|6[1-9A-Fa-f]|7[0-9AaEe]|3[0-9]|2[DdEe])")
+_REVISION = re.compile(r"(hf://(?:(?:datasets|spaces)/)?[^/@]+/[^/@]+)@[^/]+")
+_IN_COMMANDS = re.compile(r"(?<![^\s'\"=<(|;&])(?:[A-Za-z][A-Za-z0-9+.-]*://|/)[^\s'\"|;<>()&]+")
+_BRACE = re.compile(r"[\\{}]")
+_VARIES = re.compile(rf"[\\{{}}{ANY_TEXT}]")
+_ESCAPE = re.compile(r"[\\{},]")
+_PLAIN = re.compile(r"(?:(?!::)[^\\{}*?\[@])*[^\\{}*?\[@/]")
+"""Matches a line of a list that names one shard."""
+_SPECIAL = re.compile(r"[\\{},*?\[\]]")
+_RANGE = re.compile(r"\{[A-Za-z0-9]+\.\.[A-Za-z0-9]+(?:\.\.[0-9]+)?\}")
+_MEANS_MORE = re.compile(r"[^A-Za-z0-9_,{}-]")
+_ANCHORED = re.compile(r"/|[a-z][a-z0-9+.-]*://[^/]*/")
+_GLOB = re.compile(r"\*+|\?|\[[^\]]*\]")
+
+
+class Place(NamedTuple):
+    """A URL that a source reads, or several that are written as one text."""
+
+    at: Node
+    text: str
+    """As written, or after rewriting; of several, an outline."""
+    base: str
+    """The directory where a relative path starts."""
+    raw: str = ""
+    """A glob or a directory as it is written, to which rewrite rules apply."""
+    many: Braces | tuple[str, ...] | None = None
+    """The texts that the outline describes, if they are known."""
+    how: str = ""
+    """Where it comes from, if not from its text: a list, a rewrite rule."""
+    unknown: str = ""
+    """Why nothing is known about it."""
+
+
+class Answer(Enum):
+    """How many of the URLs of a place patterns match."""
+
+    ALL = "all"
+    SOME = "some"
+    NONE = "none"
+    UNKNOWN = "unknown"
+
+
+def canonical(text: str, base: str = "") -> str:
+    """A URL in the form in which URLs are compared; texts may be outlines."""
+    scheme = scheme_of(text)
+    if scheme in ("", "file"):
+        if text == "-":
+            return text
+        try:
+            path = path_of_file_url(text) if scheme else text
+        except UrlError:
+            return text
+        path = os.path.join(base, path) if is_relative(path) else os.path.expanduser(path)
+        return os.path.normpath(path) + "/" * (path.endswith("/") and len(path) > 1)
+    if is_command(text):
+        return text
+    rest = text.partition("://")[2]
+    if scheme in _PORTS:
+        try:
+            url = urlsplit(f"{scheme}://{rest}")
+        except ValueError:
+            return text
+        path = _UNRESERVED.sub(lambda escape: chr(int(escape[1], 16)), url.path)
+        host = url.netloc.rpartition("@")[2].lower().removesuffix(_PORTS[scheme])
+        return urlunsplit((scheme, host, _without_dots(path), url.query, ""))
+    if _SAME.get(scheme) == "az" or scheme == "az":
+        container, slash, path = rest.partition("/")
+        rest = container.partition("@")[0] + slash + path
+    return f"{_SAME.get(scheme, scheme)}://{rest}"
+
+
+def _without_dots(path: str) -> str:
+    """A path as servers see it: without `.` and `..`."""
+    if "/." not in path:
+        return path
+    kept: list[str] = []
+    for part in path.split("/"):
+        if part == "..":
+            del kept[max(1, len(kept) - 1) :]
+        elif part != ".":
+            kept.append(part)
+    return "/".join(kept)
+
+
+@lru_cache(maxsize=4096)
+def _fold(subject: str, patterns: tuple[str, ...]) -> tuple[str, ...]:
+    """Patterns in the form in which they are compared."""
+    if subject == "scheme":
+        return tuple(_SAME.get(each.lower(), each.lower()) for each in patterns)
+    return tuple(map(_canonical_pattern, patterns)) if subject == "shards" else patterns
+
+
+def _canonical_pattern(pattern: str) -> str:
+    scheme, mark, rest = pattern.partition("://")
+    if pattern.startswith("~"):
+        return os.path.expanduser(pattern)
+    return f"{_SAME.get(scheme.lower(), scheme.lower())}://{rest}" if mark and "*" not in scheme else pattern
+
+
+@lru_cache(maxsize=65536)
+def _views(subject: str, text: str, base: str, sees_commands: bool) -> tuple[str, ...]:
+    """What patterns of a subject are compared with: several texts if each of them may be meant."""
+    if text == ANY_TEXT:
+        return (ANY_TEXT,)
+    if sees_commands and is_command(text):
+        inside = (each for each in _IN_COMMANDS.findall(text.partition(":")[2]))
+        found = _views(subject, text, base, False)
+        return (*found, *(view for each in inside for view in _views(subject, each, base, False)))
+    url = canonical(text, base)
+    if subject == "scheme":
+        return (scheme_of(url) or "file",)
+    if subject == "bucket":
+        return (url.partition("://")[2].partition("/")[0] if "://" in url else "",)
+    plain = _REVISION.sub(r"\1", url)
+    return (url,) if plain == url else (url, plain)
+
+
+def judge(place: Place, subject: str, patterns: tuple[str, ...], sees_commands: bool) -> tuple[Answer, str]:
+    """How many URLs of a place any of some patterns matches; and one that it matches, and one that it does not.
+
+    Args:
+        place: the place.
+        subject: `shards`, `scheme` or `bucket`.
+        patterns: the patterns.
+        sees_commands: whether the URLs in a command count, too.
+    """
+    if place.unknown:
+        return Answer.UNKNOWN, ""
+    folded = _fold(subject, patterns)
+    sees_commands &= subject != "scheme"
+
+    def is_match(text: str) -> bool:
+        views = _views(subject, text, place.base, sees_commands)
+        return any(matches(pattern, view) for view in views for pattern in folded)
+
+    first = place.text if place.many is None else place.many[0]
+    if is_match(place.text):
+        return Answer.ALL, first
+    if sees_commands and _hides_urls(first):
+        return Answer.UNKNOWN, first
+    views = _views(subject, place.text, place.base, sees_commands)
+    if not any(may_match(pattern, view) for view in views for pattern in folded):
+        return Answer.NONE, first
+    if place.many is None or len(place.many) > MOST_EXPANDED:
+        return Answer.UNKNOWN, place.text
+    good: str | None = None
+    bad: str | None = None
+    for each in place.many:
+        if is_match(each):
+            good = good or each
+        elif sees_commands and _hides_urls(each):
+            return Answer.UNKNOWN, each
+        else:
+            bad = bad or each
+        if good is not None and bad is not None:
+            return Answer.SOME, f"{good}\0{bad}"
+    return (Answer.ALL, good or "") if bad is None else (Answer.NONE, bad)
+
+
+def _hides_urls(text: str) -> bool:
+    """Whether a text is a command without a URL in it."""
+    return is_command(text) and not _IN_COMMANDS.search(text)
+
+
+def example(found: tuple[Answer, str], of_match: bool) -> str:
+    """The URL of an answer to show: one that matches, or one that does not."""
+    good, _, bad = found[1].partition("\0")
+    return show(good if of_match or not bad else bad)
+
+
+def places_of(composition: Composition, leaf: Draft, source: Source) -> list[Place]:
+    """Every URL that a source reads."""
+    rules = rules_of(composition.spec, source)
+    found: list[Place] = []
+    for place in _written(leaf, source, rules):
+        found.append(place)
+        found += _rewritten(place, rules)
+    return found
+
+
+def rules_of(spec: Spec, source: Source) -> tuple[Rule, ...]:
+    """The rewrite rules of a source, in order: of the environment, of the source, of the top level."""
+    written: list[RewriteRule] = [*source.rewrite, *spec.rewrite]
+    written.sort(key=lambda rule: not rule.overlay)
+    rules = []
+    for each in written:
+        try:
+            rules.append(Rule(each.pattern, each.replacement, each.origin or "`rewrite`"))
+        except UrlError:
+            continue  # E212
+    return tuple(rules)
+
+
+def _rewritten(place: Place, rules: tuple[Rule, ...]) -> Iterator[Place]:
+    """What rewrite rules make of a place."""
+    if not rules or place.unknown:
+        return
+    is_chosen_by_data = place.many is None and not place.raw and ANY_TEXT in place.text
+    if is_chosen_by_data or isinstance(place.many, Braces):
+        pattern = place.many.pattern if isinstance(place.many, Braces) else place.text
+        rule, changed = _rewrite_start(pattern, rules)
+        if changed is not None and rule is not None:
+            braces = None if is_chosen_by_data else Braces(changed)
+            found = (
+                place._replace(text=changed) if braces is None else _of_braces(place.at, braces, place.base)
+            )
+            yield found._replace(how=_by(rule))
+        if changed is not None or rule is None:
+            return
+        if is_chosen_by_data:
+            yield place._replace(unknown="samples choose the URL, on which a rewrite rule depends")
+            return
+    if place.many is not None and len(place.many) > MOST_EXPANDED:
+        yield place._replace(many=None, unknown=f"rewrite rules apply to {len(place.many):,} shards")
+        return
+    try:
+        by_rule = _rewrite_all((place.raw or place.text,) if place.many is None else place.many, rules)
+    except UrlError as error:
+        yield place._replace(many=None, unknown=error.message)
+        return
+    for rule, texts in by_rule.items():
+        how = _by(rule)
+        if place.many is not None:
+            yield place._replace(text=_outline_of_all(texts, place.base), many=texts, how=how)
+        elif place.raw:
+            yield place._replace(text=_outline_of_glob(texts[0]), how=how)
+        else:
+            yield place._replace(text=texts[0], how=how)
+
+
+def _rewrite_start(pattern: str, rules: tuple[Rule, ...]) -> tuple[Rule | None, str | None]:
+    """Rewrite the start of a brace pattern or an outline, if what follows has no effect on the result.
+
+    Returns:
+        The first rule that applies, and the new pattern; None for both if no rule applies, and for the pattern if a
+        rule may apply, depending on what follows.
+    """
+    head = _VARIES.split(pattern, maxsplit=1)[0]
+    for rule in rules:
+        change = _change_of_start(rule)
+        if not (head.startswith(change.start) or change.start.startswith(head)):
+            continue
+        if change.becomes is None or not head.startswith(change.start) or "\n" in pattern:
+            return rule, None
+        before, after = (_ESCAPE.sub(r"\\\g<0>", text) for text in change.becomes)
+        if ANY_TEXT in pattern:
+            before, after = change.becomes
+        return rule, before + pattern[len(change.start) :] + after
+    return None, None
+
+
+def _by(rule: Rule) -> str:
+    return f" after the rewrite rule {rule.origin}"
+
+
+@lru_cache(maxsize=1024)
+def _rewrite_all(texts: Braces | tuple[str, ...], rules: tuple[Rule, ...]) -> dict[Rule, tuple[str, ...]]:
+    """What each rule makes of the texts that it is the first to change."""
+    found: dict[Rule, list[str]] = {}
+    for text in texts:
+        changed, rule = rewrite(text, rules)
+        if rule is not None:
+            found.setdefault(rule, []).append(changed)
+    return {rule: tuple(changed) for rule, changed in found.items()}
+
+
+class _Change(NamedTuple):
+    """What a rewrite rule does to texts with a certain start, whatever follows."""
+
+    start: str
+    """Every text that the rule matches starts with it."""
+    becomes: tuple[str, str] | None
+    """What stands before and after the rest of a text afterwards; None if that depends on the rest."""
+
+
+_REST = "\ue002"
+
+
+@lru_cache(maxsize=1024)
+def _change_of_start(rule: Rule) -> _Change:
+    parsed = re._parser.parse(rule.pattern)  # type: ignore[attr-defined]  # as in `urls/rewrite.py`
+    start = ""
+    parts = list(parsed)
+    if parsed.state.flags & (re.IGNORECASE | re.VERBOSE):
+        return _Change("", None)
+    while parts and str(parts[0][0]) == "LITERAL":
+        start += chr(parts.pop(0)[1])
+    if (parts and not re.fullmatch(r"(?s:.*)(\(\.\*\)|\.\*)", rule.pattern)) or len(parts) > 1:
+        return _Change(start, None)
+    pieces = rule.apply(start + _REST).split(_REST)
+    is_simple = len(pieces) == 2 and not is_command(pieces[0])
+    return _Change(start, (pieces[0], pieces[1]) if is_simple else None)
+
+
+def _written(leaf: Draft, source: Source, rules: Sequence[Rule]) -> Iterator[Place]:
+    shards = leaf.node.get("shards")
+    items = shards.items if isinstance(shards, ListNode) else (shards,)
+    texts = source.shards or ()
+    for number, text in enumerate(texts):
+        node = items[number] if len(items) == len(texts) else shards
+        yield from _of_text(node or leaf.node, text, source.base, rules)
+    for join in source.join:
+        for text in join.shards:
+            yield from _of_text(leaf.node.value_or_self("join"), text, join.base, rules)
+    for lookup in source.lookup:
+        yield Place(leaf.node.value_or_self("lookup"), lookup.table.partition("#")[0], lookup.base)
+    for name, fetched in source.fetch.items():
+        fetch = leaf.node.map_at("fetch")
+        node = leaf.node if fetch is None else fetch.value_or_self(name)
+        if fetched.root is not None:
+            at = node.value_or_self("root") if isinstance(node, MapNode) else node
+            yield Place(at, fetched.root + ANY_TEXT, source.base)
+        elif not fetched.hosts:
+            yield Place(node, "", "", unknown="samples choose the URL")
+        for host in map(parse_place, fetched.hosts):
+            if host.scheme:  # otherwise, a network that redirects may lead to
+                yield Place(node, f"{host.scheme}://{host.host.replace('*', ANY_TEXT)}/{ANY_TEXT}", "")
+
+
+def _of_text(
+    node: Node, text: str, base: str, rules: Sequence[Rule], in_list: bool = False
+) -> Iterator[Place]:
+    """The places of a text of `shards`, or of a line of a list."""
+    try:
+        parts = parse_shards((text,), base)
+    except UrlError:
+        return  # E213
+    for part in parts:
+        yield from _of_part(node, part, base, rules, in_list)
+
+
+def _of_part(node: Node, part: Part, base: str, rules: Sequence[Rule], in_list: bool) -> Iterator[Place]:
+    if not part.listed:
+        yield _of_braces(node, part.braces, base)
+        return
+    if len(part.braces) > MOST_EXPANDED:
+        yield Place(node, part.text, base, unknown=f"{len(part.braces):,} globs, directories or lists")
+        return
+    for text in part.braces:
+        kind = kind_of(text)
+        if kind == "list":
+            yield from _of_list(node, text, base, rules) if not in_list else ()
+        elif kind == "url":
+            yield Place(node, text, base)
+        else:
+            yield Place(node, _outline_of_glob(text), base, text)
+
+
+def _outline_of_glob(text: str) -> str:
+    """An outline of what is in a glob or a directory."""
+    outline = _GLOB.sub(lambda sign: ANY_TEXT if sign[0][0] == "*" else ANY_CHARACTER, text)
+    outline += ANY_TEXT * text.endswith("/")
+    head, any_text, tail = outline.partition(ANY_TEXT)
+    outline = f"{head}{any_text}" if ".." in tail else outline
+    return outline if outline[0] not in (ANY_TEXT, ANY_CHARACTER) else f"./{outline}"
+
+
+def _of_braces(node: Node, braces: Braces, base: str) -> Place:
+    if len(braces) == 1:
+        return Place(node, braces[0], base)
+    return Place(node, _outline_of(braces.pattern), base, many=braces)
+
+
+@lru_cache(maxsize=4096)
+def _outline_of(pattern: str) -> str:
+    """An outline of the strings of a brace pattern, which may be put in canonical form; `ANY_TEXT` if there is none."""
+    first = _BRACE.search(pattern)
+    head = pattern[: first.start()] if first else pattern
+    tail = _BRACE.split(pattern)[-1]
+    middle = _RANGE.sub("", pattern[len(head) : len(pattern) - len(tail)])
+    # What is in braces, or next to them, must not change how the text around it is read: as a scheme, a host, `..`.
+    is_plain = not _MEANS_MORE.search(middle) and head[-1:] != "." and "%" not in head[-2:]
+    is_plain &= not re.match(r"\.(?:\.|/|$)", tail) and ".." not in tail
+    if not is_plain or is_command(pattern) or (":" in pattern and "://" not in head):
+        return ANY_TEXT
+    return f"{head or './'}{ANY_TEXT}{tail}"
+
+
+def _outline_of_all(texts: Sequence[str], base: str) -> str:
+    """An outline of some texts in canonical form; `ANY_TEXT` if they are not in one store."""
+    outline = common_outline([canonical(text, base) for text in texts])
+    return outline if ANY_TEXT not in outline or _ANCHORED.match(outline.partition(ANY_TEXT)[0]) else ANY_TEXT
+
+
+def _of_list(node: Node, text: str, base: str, rules: Sequence[Rule]) -> Iterator[Place]:
+    """The shards of a list, if it is a local file. Relative lines start at its folder, as it is written."""
+    name = text[1:]
+    folder = name[: name.rfind("/") + 1]
+    plain: list[str] = []
+    try:
+        location = canonical(rewrite(name, rules)[0], base)
+        if scheme_of(location) or location == "-":
+            yield Place(node, name, base, unknown=f"the list `{name}` is not a local file")
+            return
+        for number, line in _read_list(location):
+            start = folder if is_relative(line) and not line.startswith("{") else ""
+            if _PLAIN.fullmatch(line):
+                plain.append(start + line)
+                continue
+            for place in _of_text(node, _SPECIAL.sub(r"\\\g<0>", start) + line, base, rules, in_list=True):
+                yield place._replace(how=f" in line {number} of {name}")
+    except (WdspecError, OSError) as error:
+        reason = error.message if isinstance(error, WdspecError) else error.strerror
+        yield Place(node, name, base, unknown=f"the list `{name}` cannot be read: {reason}")
+    if plain:
+        is_one = len(plain) == 1
+        outline = plain[0] if is_one else _outline_of_all(plain, base)
+        yield Place(node, outline, base, many=None if is_one else tuple(plain), how=f" in {name}")
+
+
+@lru_cache(maxsize=256)
+def _read_list(path: str) -> tuple[tuple[int, str], ...]:
+    from wdspec.shards.listing import read_list
+    from wdspec.storage.storage import Storage
+
+    return tuple(read_list(path, Storage()))
+
+
+def count_shards(spec: Spec, leaf: Draft, source: Source) -> int | None:
+    """The number of shards of a source; None if that is unknown without reading data."""
+    shards = leaf.node.get("shards")
+    if shards is None:
+        return None
+    rules = rules_of(spec, source)
+    places = [place for text in source.shards or () for place in _of_text(shards, text, source.base, rules)]
+    if any(place.unknown or place.raw for place in places):
+        return None
+    return sum(1 if place.many is None else len(place.many) for place in places)
+
+
+def is_pinned(places: Iterable[Place]) -> bool:
+    """Whether there are URLs, and each names a revision of a repository of the Hub."""
+    texts = [place.text for place in places if not place.how]
+    return bool(texts) and all(_REVISION.match(text) for text in texts)
