@@ -200,3 +200,18 @@ def test_the_policy_of_the_settings_is_relative_to_their_folder(here, validate, 
 def test_reading_a_policy_again_gives_equal_problems(here):
     (here / "p.yaml").write_text("rulez: {}\n")
     assert read_policy("p.yaml", True)[1] == read_policy("p.yaml", True)[1]
+
+
+@pytest.mark.parametrize("text", ["root:x:0:0:hunter22\n", "hunter22: secret\n", "a: [hunter22\n"])
+def test_the_lines_of_another_file_are_not_shown(text, here):
+    from click.testing import CliRunner
+
+    from wdspec.cli.main import cli
+
+    (here / "spec.yaml").write_text(SPEC)
+    (here / "passwd").write_text(text)
+    (here / "pyproject.toml").write_text('[tool.wdspec]\npolicy = "passwd"\n')
+    done = CliRunner().invoke(cli, ["validate", "spec.yaml"], standalone_mode=False)
+    assert done.return_value == 1
+    assert "secret" not in done.output
+    assert "0:hunter22" not in done.output

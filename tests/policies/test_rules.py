@@ -1,5 +1,7 @@
 """What rules forbid and require, of every source of every split and environment, and where it is reported."""
 
+import os
+
 import pytest
 
 
@@ -384,3 +386,29 @@ def test_a_rewrite_rule_that_depends_on_what_samples_choose_is_a_finding(finding
             if code == "P101"
         ]
         assert (says is None and not found) or (len(found) == 1 and says in found[0])
+
+
+@pytest.mark.parametrize("name", ["secret.txt", "pipe", "folder", "zeros", "page.html"])
+def test_a_list_that_is_another_file_is_unknown_and_never_shown(name, here, findings):
+    (here / "secret.txt").write_text("root:x:0:0:hunter22\n")
+    (here / "zeros").write_bytes(bytes(100))
+    (here / "page.html").write_text("<html>hunter22</html>")
+    (here / "folder").mkdir()
+    os.mkfifo(here / "pipe")
+    [*_, (code, _, _, message)] = findings(
+        rule('{forbid: {shards: "s3://b/*"}}'), source(shards=f"'@{name}'")
+    )
+    assert code == "P101"
+    assert "cannot be known" in message
+    assert "hunter22" not in message
+
+
+@pytest.mark.parametrize("key", ["storage", "aistore"])
+@pytest.mark.parametrize("is_of_source", [True, False])
+def test_servers_are_keys(key, is_of_source, findings):
+    value = "{endpoint: 'http://evil:9000'}"
+    spec = source(shards="s3://b/x.tar", **({key: value} if is_of_source else {}))
+    spec = spec if is_of_source else f"{key}: {value}\n{spec}"
+    policy = rule(f'{{forbid: {{{key}.endpoint: "http://*"}}}}')
+    assert [code for code in codes(findings(policy, spec)) if code[0] == "P"] == ["P101"]
+    assert "P101" not in codes(findings(policy, spec.replace("http:", "https:")))

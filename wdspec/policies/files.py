@@ -22,12 +22,12 @@ from wdspec.policies.language import (
     Rule,
     Waiver,
 )
-from wdspec.spec.files import read_from_disk, reason_of
+from wdspec.spec.files import may_have_keys, read_from_disk, reason_of
 from wdspec.spec.language.requirements import needs_newer
 from wdspec.spec.language.values import Model
 from wdspec.spec.problems import Problem, Problems, list_names
 from wdspec.spec.tree import ListNode, MapNode, Node, Origin, is_null
-from wdspec.spec.validation import check_keys, make_model
+from wdspec.spec.validation import check_keys, keys_of, make_model
 from wdspec.spec.yaml import MAX_BYTES, decode_text, parse
 from wdspec.urls.urls import scheme_of
 
@@ -147,7 +147,13 @@ def _fetch(url: str) -> bytes:
 def _parse(data: bytes, place: str, shown: str, problems: Problems) -> MapNode | None:
     text = decode_text(data, shown, problems, "policy")
     folder = os.path.dirname(os.path.abspath(place))
-    tree = None if text is None else parse(text, Origin(shown, folder, text), problems)
+    is_other_file = not may_have_keys(data)  # its lines may be secret
+    found = Problems() if is_other_file else problems
+    tree = None if text is None else parse(text, Origin(shown, folder, text), found)
+    if is_other_file and text is not None and not (isinstance(tree, MapNode) or (tree and is_null(tree))):
+        hint = "a policy is a map of keys; put rules under `rules:`"
+        problems.note(Problem("E015", "there is no `key: value` in this file", hint, shown, 1, 1))
+        return None
     if tree is None:
         return None
     if is_null(tree) or (isinstance(tree, MapNode) and not tree.entries):
@@ -156,6 +162,9 @@ def _parse(data: bytes, place: str, shown: str, problems: Problems) -> MapNode |
     if not isinstance(tree, MapNode):
         problems.add("E015", tree, "a policy is a map of keys", "put rules under `rules:`")
         return None
+    if tree.entries.keys().isdisjoint(keys_of(PolicyFile)):
+        for entry in tree.entries.values():
+            problems.hide(entry.key)
     return None if needs_newer(tree, problems) else tree
 
 

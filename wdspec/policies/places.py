@@ -6,6 +6,7 @@ samples name is an outline (`patterns.py`); a remote list, or a command without 
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -427,35 +428,55 @@ def _outline_of_all(texts: Sequence[str], base: str) -> str:
 def _of_list(node: Node, text: str, base: str, rules: Sequence[Rule]) -> Iterator[Place]:
     """The shards of a list, if it is a local file. Relative lines start at its folder, as it is written."""
     name = text[1:]
-    folder = name[: name.rfind("/") + 1]
-    plain: list[str] = []
     try:
         location = canonical(rewrite(name, rules)[0], base)
         if scheme_of(location) or location == "-":
             yield Place(node, name, base, unknown=f"the list `{name}` is not a local file")
             return
-        for number, line in _read_list(location):
-            start = folder if is_relative(line) and not line.startswith("{") else ""
-            if _PLAIN.fullmatch(line):
-                plain.append(start + line)
-                continue
-            for place in _of_text(node, _SPECIAL.sub(r"\\\g<0>", start) + line, base, rules, in_list=True):
-                yield place._replace(how=f" in line {number} of {name}")
+        found = _read_list(location, name[: name.rfind("/") + 1], base)
     except (WdspecError, OSError) as error:
         reason = error.message if isinstance(error, WdspecError) else error.strerror
         yield Place(node, name, base, unknown=f"the list `{name}` cannot be read: {reason}")
-    if plain:
-        is_one = len(plain) == 1
-        outline = plain[0] if is_one else _outline_of_all(plain, base)
-        yield Place(node, outline, base, many=None if is_one else tuple(plain), how=f" in {name}")
+        return
+    for number, pattern in found.patterns:
+        for place in _of_text(node, pattern, base, rules, in_list=True):
+            yield place._replace(how=f" in line {number} of {name}")
+    if found.plain:
+        many = found.plain if len(found.plain) > 1 else None
+        yield Place(node, found.outline, base, many=many, how=f" in {name}")
+
+
+class _List(NamedTuple):
+    """What is in a list of shards."""
+
+    plain: tuple[str, ...]
+    """Its lines with one shard."""
+    outline: str
+    """An outline of these."""
+    patterns: tuple[tuple[int, str], ...]
+    """The numbers of the other lines, and what is in them."""
 
 
 @lru_cache(maxsize=256)
-def _read_list(path: str) -> tuple[tuple[int, str], ...]:
-    from wdspec.shards.listing import read_list
+def _read_list(path: str, folder: str, base: str) -> _List:
+    from wdspec.shards.listing import read_list, refuse_other_file
     from wdspec.storage.storage import Storage
 
-    return tuple(read_list(path, Storage()))
+    if os.path.exists(path) and not os.path.isfile(path):  # a pipe would not end
+        raise OSError(errno.EINVAL, "it is not a regular file", path)
+    storage = Storage()
+    plain: list[str] = []
+    patterns: list[tuple[int, str]] = []
+    for number, line in read_list(path, storage):
+        if not (plain or patterns):
+            refuse_other_file(line, os.path.dirname(path) + "/", "/", storage)
+        start = folder if is_relative(line) and not line.startswith("{") else ""
+        if _PLAIN.fullmatch(line):
+            plain.append(start + line)
+        else:
+            patterns.append((number, _SPECIAL.sub(r"\\\g<0>", start) + line))
+    outline = plain[0] if len(plain) == 1 else _outline_of_all(plain, base) if plain else ""
+    return _List(tuple(plain), outline, tuple(patterns))
 
 
 def count_shards(spec: Spec, leaf: Draft, source: Source) -> int | None:

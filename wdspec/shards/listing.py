@@ -277,7 +277,7 @@ def _runs_of_list(text: str, base: str, storage: Storage) -> list[urls.ShardRun]
             return runs.runs()
         for number, line in read_list(storage.resolve(urls.ShardUrl(text[1:], base)).location, storage):
             if last_line is None:
-                _refuse_other_file(line, prefix, base, storage)
+                refuse_other_file(line, prefix, base, storage)
             last_line = number
             if _PLAIN.fullmatch(line):
                 runs.add((line,), prefix if urls.is_relative(line) else "")
@@ -319,7 +319,7 @@ _SHARD = re.compile(r"(?i)@?pipe:|.*(?:://|/\Z|\.\w{1,9}(?:[?#].*)?\Z|\{[\w.-]*(
 """Matches what is surely a shard, several of them, or a folder."""
 
 
-def _refuse_other_file(line: str, prefix: str, base: str, storage: Storage) -> None:
+def refuse_other_file(line: str, prefix: str, base: str, storage: Storage) -> None:
     """Refuse a list whose first line is no shard. It is another file, whose lines may be secret, and are not shown."""
     if _SHARD.match(line):
         return

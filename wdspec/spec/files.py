@@ -54,6 +54,11 @@ def is_spec_file(what: str) -> bool:
     return what.partition("#")[0].endswith((".yaml", ".yml", ".json"))
 
 
+def may_have_keys(data: bytes) -> bool:
+    """Whether the bytes of a file may be a map in YAML. If not, it may be any file, and its lines are in no message."""
+    return _ENTRY.search(data) is not None
+
+
 def hint_for_missing(name: str) -> str:
     """Return what to do if there is no file of this name."""
     return "specs are local files, so download it first" if scheme_of(name) else "check the path"
@@ -168,7 +173,7 @@ class Library:
 
     def _tree_of_another(self, data: bytes, named: str, directory: str) -> MapNode | None:
         """Parse a file that a spec names. If it is no spec, its lines are in no message: they may be secret."""
-        if data.strip() and not _ENTRY.search(data):
+        if data.strip() and not may_have_keys(data):
             hint = "name a YAML file that is a part of a spec"
             self._problems.note(Problem("E015", "there is no `key: value` in this file", hint, named, 1, 1))
             return None
