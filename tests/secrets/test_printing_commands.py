@@ -25,6 +25,8 @@ COMMANDS = [
     "fmt --diff SPEC",
     "fmt SPEC --check",
     "resolve SPEC",
+    "config SPEC",
+    "config SPEC --format json --origin",
     "explain SPEC --slots 4",
     "explain SPEC --format json",
     "simulate SPEC",

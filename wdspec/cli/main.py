@@ -36,6 +36,7 @@ GROUPS = {
         "validate": "Check specs: every problem, with file, line and column.",
     },
     "Specs in a team": {
+        "config": "Print a spec with everything merged that it is made of.",
         "convert": "Convert another tool's mixture to a spec.",
         "croissant": "Describe a mixture in MLCommons' Croissant format.",
         "diff": "Show how a change to a spec affects the mixture and the order.",

@@ -167,6 +167,63 @@ def validate(
     return check(source, split=split, env=env, vars=vars, overrides=overrides)[1]
 
 
+class Compositions(NamedTuple):
+    """A spec in its splits and environments, as trees that know where everything was written."""
+
+    found: list[Composition]
+    """Those that could be composed."""
+    errors: list[Problem]
+    """All errors, in file order; W450 is one of them, as for `load`."""
+    hidden: dict[Position, set[str]]
+    """Where a comment hides warnings, and their codes."""
+    bases: frozenset[str]
+    """Absolute paths of the files that it extends, directly or through others."""
+    left_out: int
+    """How many pairs of splits and environments were not composed, as there are too many."""
+
+
+def compose_all(
+    source: SpecSource,
+    *,
+    split: str | None = None,
+    env: str | None = None,
+    vars: Mapping[str, Any] | None = None,
+    overrides: Overrides | None = None,
+    every_environment: bool = False,
+    rules: bool = True,
+) -> Compositions:
+    """Compose a spec in the chosen split and environment; without a split, in each split.
+
+    Args:
+        source, split, env, vars, overrides: as for `load`.
+        every_environment: without an environment, also compose it in each of them.
+        rules: whether to apply the rules. Without them, only what is wrong with single values is found.
+    """
+    assert not isinstance(source, Spec)
+    reading = _read(source, split, env, vars, overrides)
+    bases = reading.library.files.difference(reading.chain)
+    if every_environment:
+        pairs = reading.variants(_MOST_COMBINATIONS)
+    else:
+        splits = () if reading.top is None else variants.names_under(reading.top, "splits")
+        pairs = [(name, reading.env) for name in (reading.split is None and splits) or [reading.split]]
+    left_out = max(0, reading.combinations - len(pairs)) if every_environment else 0
+    found = []
+    for one_split, one_env in pairs:
+        composition = reading.compose(one_split, one_env)
+        if composition is not None:
+            found.append(composition)
+            if rules:
+                apply_rules(composition, reading.problems, warnings=True)
+    problems = reading.problems.sorted()
+    errors = [problem for problem in problems if problem.is_error or problem.code == "W450"]
+    hidden: dict[Position, set[str]] = {}
+    for problem in problems:
+        if any(comment.hides(problem) for comment in reading.library.ignore_comments):
+            hidden.setdefault(problem.position, set()).add(problem.code)
+    return Compositions(found, errors, hidden, bases, left_out)
+
+
 def split_names(source: SpecSource) -> list[str]:
     """List the names of the splits of a spec, in file order. Nothing else is checked."""
     top = None if isinstance(source, Spec) else _read(source).top
