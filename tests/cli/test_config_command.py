@@ -111,7 +111,7 @@ def data():
 def spread(rng, spec):
     """The same spec in layers: a base file, a split, an environment, variables."""
     keys = [key for key in spec if key not in ("splits", "vars")]
-    base = {key: spec[key] for key in keys if rng.random() < 0.5}
+    base = {"wdspec": 1, **{key: spec[key] for key in keys if rng.random() < 0.5}}
     rest = {key: spec[key] for key in keys if key not in base}
     variables = {}
     for key in list(rest):

@@ -26,6 +26,8 @@ COMMANDS = [
     "fmt SPEC --check",
     "resolve SPEC",
     "config SPEC",
+    "find host SPEC",
+    "find http* SPEC --format json",
     "config SPEC --format json --origin",
     "explain SPEC --slots 4",
     "explain SPEC --format json",

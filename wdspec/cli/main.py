@@ -40,6 +40,7 @@ GROUPS = {
         "convert": "Convert another tool's mixture to a spec.",
         "croissant": "Describe a mixture in MLCommons' Croissant format.",
         "diff": "Show how a change to a spec affects the mixture and the order.",
+        "find": "Find the specs that read a bucket, path, license, file or function.",
         "fmt": "Sort the keys of specs into the documented order.",
         "lock": "Record the shards of a spec, with their sizes and ETags.",
         "rule": "Explain the code of a problem, such as E302.",

@@ -205,8 +205,10 @@ def compose_all(
     if every_environment:
         pairs = reading.variants(_MOST_COMBINATIONS)
     else:
-        splits = () if reading.top is None else variants.names_under(reading.top, "splits")
-        pairs = [(name, reading.env) for name in (reading.split is None and splits) or [reading.split]]
+        names: list[str | None] = [reading.split]
+        if reading.split is None and reading.top is not None:
+            names = list(variants.names_under(reading.top, "splits")) or [None]
+        pairs = [(name, reading.env) for name in names]
     left_out = max(0, reading.combinations - len(pairs)) if every_environment else 0
     found = []
     for one_split, one_env in pairs:
