@@ -436,6 +436,19 @@ def filtering(folder, rng):
     Path(folder, "bad.txt").write_text("000000003\n000010019\n000010034\n")
 
 
+def duplicates(folder, rng):
+    """Shards with an image under several keys, a key in two shards, and a file that is no image."""
+    pictures = [picture(rng, *size(rng)) for _ in range(40)]
+    pictures[7] = b"<html>404 Not Found</html>"
+    pictures[25], pictures[31] = pictures[3], pictures[12]
+    for shard in range(2):
+        with wdspec.TarWriter(f"{folder}/{shard:05d}.tar") as writer:
+            for number in range(20 * shard, 20 * shard + 20):
+                writer.write({"__key__": f"{number:06d}", "jpg": pictures[number], "txt": sentence(rng)})
+            if shard:
+                writer.write({"__key__": "000005", "jpg": pictures[5], "txt": sentence(rng)})
+
+
 def recaptions(folder, rng):
     """Images of img2dataset, and what a model wrote about most of them, as JSON Lines."""
     tokenizer(f"{folder}/tokenizer.json")
@@ -497,7 +510,7 @@ BY_SIZE = (
     waveforms,
 )
 BY_COST = (asr, seconds, native_aspect, vlm_packing, preference, buckets, chat, lengths)
-OF_PARTS = (recaptions, scores)
+OF_PARTS = (recaptions, scores, duplicates)
 RECIPES = {made.__name__: made for made in (*BY_SIZE, *BY_COST, *OF_PARTS)}
 
 

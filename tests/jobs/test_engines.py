@@ -23,6 +23,7 @@ from shardmaking import write_source
 
 from wdspec.cli.cache import cache
 from wdspec.cli.check import check
+from wdspec.cli.dedup import dedup
 from wdspec.cli.lock import lock
 from wdspec.cli.process import process
 from wdspec.cli.stats import stats
@@ -212,6 +213,9 @@ def test_check_and_stats_find_what_one_process_finds(place, tmp_path):
         assert "D107" in [each["code"] for each in here["problems"]]
     finally:
         (place.folder / "in" / "a-003.tar").write_bytes(whole)
+    here = place.call(dedup, "--by", "cls", engine=["--jobs", "0"])
+    assert place.call(dedup, "--by", "cls") == here
+    assert here["sources"]["a"]["samples"] == 40
     place.call(stats, "-o", str(tmp_path / "here"), engine=["--jobs", "0"])
     place.call(stats, "-o", str(tmp_path / "there"))
     assert (tmp_path / "here").read_bytes() == (tmp_path / "there").read_bytes()

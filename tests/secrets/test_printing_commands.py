@@ -39,6 +39,8 @@ COMMANDS = [
     "head SPEC -n 1",
     "batch SPEC --step 1",
     "check SPEC --jobs 0",
+    "check SPEC --against OTHER --same-keys --jobs 0",
+    "dedup SPEC --jobs 0 -o lists",
     "check SPEC --jobs 0 --report report.json",
     "preview SPEC -o page.html -n 1 --samples 2",
     "doctor SPEC",

@@ -13,7 +13,7 @@ import click
 
 from wdspec.base.files import open_regular
 from wdspec.base.redaction import redacted_urls
-from wdspec.cli.output import Block, pluralize, show_report, table_of
+from wdspec.cli.output import Block, Table, pluralize, show_report, table_of
 from wdspec.cli.problems import CheckedSpec, github_report, junit_report, parse_ignored, summary
 from wdspec.cli.samples import only_source
 from wdspec.cli.spec_options import SpecChoice, choosing_engine, choosing_spec
@@ -21,6 +21,7 @@ from wdspec.jobs.check.facts import DataProblem
 from wdspec.jobs.check.job import CheckReport, check_data
 from wdspec.jobs.check.judge_samples import CODES
 from wdspec.jobs.check.report_file import LockedShards, ReportFile
+from wdspec.jobs.dedup import KeyDifferences, compare_keys
 from wdspec.jobs.engine import Engine
 from wdspec.shards.lock import Lock
 from wdspec.spec.problems import Problem, is_error
@@ -42,6 +43,17 @@ from wdspec.stores.outputs import save
 @click.option("--source", metavar="NAME", help="Check only this source.")
 @click.option(
     "--against", metavar="SPEC", help="Report samples that also occur in this spec, such as train.yaml#val."
+)
+@click.option(
+    "--same-keys",
+    is_flag=True,
+    help="With --against: read the keys of all samples, list those of this spec that the other one lacks, and the "
+    "reverse, and exit with 1 if there are any. Nothing else is checked.",
+)
+@click.option(
+    "--differences",
+    metavar="FILE",
+    help="With --same-keys: write all of these keys to FILE, after `<` for this spec, `>` for the other one.",
 )
 @click.option(
     "--report",
@@ -77,6 +89,8 @@ def check(
     most: int,
     source: str | None,
     against: str | None,
+    same_keys: bool,
+    differences: str | None,
     report: str | None,
     changed: str | None,
     duplicates: str | None,
@@ -100,6 +114,14 @@ def check(
     other = None
     if against is not None:
         other = SpecChoice(against, env=choice.env, variables=choice.variables).load()
+    if differences is not None and not same_keys:
+        raise click.UsageError("--differences needs --same-keys")
+    if same_keys:
+        if other is None or form not in ("text", "json"):
+            raise click.UsageError("--same-keys needs --against SPEC, and has the formats text and json")
+        compared = compare_keys(spec, other, start_engine(), differences)
+        show_report(KeysReport(compared, against or "", differences), form)
+        return int(bool(compared.here or compared.there or compared.failed))
     ignored = parse_ignored(ignore, lambda code: code.startswith(("D", "W512")), "a data problem")
     with ExitStack() as stack:
         earlier: ReportFile | LockedShards | None = None
@@ -152,6 +174,42 @@ def _read_lock(path: str) -> LockedShards | None:
     except OSError:  # reported when it is opened as a report
         return None
     return LockedShards(Lock.read(path)) if is_json else None
+
+
+@dataclass(frozen=True)
+class KeysReport:
+    """The keys that only one of two specs has."""
+
+    compared: KeyDifferences
+    other: str
+    path: str | None
+
+    def blocks(self) -> Iterator[Block]:
+        compared = self.compared
+        sides = (
+            (compared.here, compared.first_here, f"of this spec that {self.other} lacks"),
+            (compared.there, compared.first_there, f"of {self.other} that this spec lacks"),
+        )
+        for count, first, what in sides:
+            yield f"{pluralize(count, 'key')} {what}"
+            if first:
+                title = "the first of them" if count > len(first) else ""
+                yield Table(("source", "shard", "key"), first, title=title)
+        if compared.failed:
+            yield Table(("shard", "cause"), compared.failed, title=f"failed: {len(compared.failed):,}")
+        elif self.path is not None:
+            yield f"all of them are in {self.path}"
+
+    def as_json(self) -> dict[str, Any]:
+        def listed(first: list[tuple[str, str, str]]) -> list[dict[str, str]]:
+            return [{"source": source, "shard": shard, "key": key} for source, shard, key in first]
+
+        compared = self.compared
+        return {
+            "only_here": {"keys": compared.here, "first": listed(compared.first_here)},
+            "only_there": {"keys": compared.there, "first": listed(compared.first_there)},
+            "failed": [{"shard": shard, "cause": cause} for shard, cause in compared.failed],
+        }
 
 
 @dataclass(frozen=True)

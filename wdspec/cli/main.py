@@ -50,6 +50,7 @@ GROUPS = {
         "cache": "List, verify, prune and fill caches of remote shards.",
         "cat": "Concatenate shards into one.",
         "create": "Create shards from a folder, a recipe or a manifest.",
+        "dedup": "Find repeated samples, and write lists to leave them out.",
         "ls": "List the samples or members of shards, with sizes.",
         "sort": "Sort the samples of shards by key.",
         "split": "Split shards into shards of another size.",

@@ -13,6 +13,7 @@ from wdspec.base.amounts import pluralize
 from wdspec.cli.output import Block, Row, Table, print_json, show, show_report
 from wdspec.cli.samples import log_skipped_errors
 from wdspec.cli.spec_options import SpecChoice, choosing, choosing_engine
+from wdspec.jobs.dedup import read_drops
 from wdspec.jobs.engine import Engine
 from wdspec.jobs.process import ProcessJob, ProcessTask
 
@@ -42,6 +43,9 @@ _COUNTED = ("shards", "written", "dropped", "skipped")
     help="What to do with existing shards if the job, its code or their input has changed since they were written: "
     "refuse to start, write them again, or keep them.",
 )
+@click.option(
+    "--drop", metavar="FILE", help="Leave out the samples in FILE, the `drop.tsv` of `wdspec dedup`."
+)
 @click.option("--dry-run", is_flag=True, help="Only list what would be read and written.")
 def process(
     choice: SpecChoice,
@@ -51,6 +55,7 @@ def process(
     retries: int,
     force: bool,
     changed: Literal["refuse", "redo", "keep"],
+    drop: str | None,
     dry_run: bool,
 ) -> None:
     """Process the samples of each shard with the decoders, filters and maps of a spec, and write them to a new shard.
@@ -65,7 +70,7 @@ def process(
     if output is not None:
         choice = replace(choice, overrides=(*choice.overrides, f"output={output}"))
     log_skipped_errors()
-    job = ProcessJob.of(choice.load())
+    job = ProcessJob.of(choice.load(), None if drop is None else read_drops(drop))
     if dry_run:
         if form == "json":
             print_json({"tasks": [_describe(task) for task in job.tasks]})

@@ -8,8 +8,9 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field, replace
+from hashlib import blake2b
 from typing import Any, Literal, NamedTuple
 
 from wdspec.base.amounts import join_names, pluralize
@@ -17,16 +18,17 @@ from wdspec.base.errors import UsageError, WdspecError
 from wdspec.base.user_code import digest_code
 from wdspec.fields.encode import JSON_VALUES
 from wdspec.formats.compression import format_of
+from wdspec.jobs.dedup import Drops
 from wdspec.jobs.engine import Engine
 from wdspec.jobs.job import LiveCount, ReadTask, ShardFailed, ShardJob, check_each_sample, gpus_of
 from wdspec.jobs.originals import Originals
 from wdspec.jobs.output_records import OutputRecord, describe_input
 from wdspec.read.budget import Budget
-from wdspec.read.transform import parts_of
+from wdspec.read.transform import Process, parts_of
 from wdspec.shards.shards import check_readable, list_shards
 from wdspec.spec.language.locations import OutputOptions
 from wdspec.spec.reading import changed_keys, digest_writing
-from wdspec.spec.spec import Spec
+from wdspec.spec.spec import Source, Spec
 from wdspec.storage.ahead import SIDES
 from wdspec.storage.environment import Environment
 from wdspec.storage.storage import Storage
@@ -58,6 +60,27 @@ class ProcessTask(ReadTask):
     """See `digest_writing`."""
     replaces: bool = False
     """Whether there is an older shard, which is replaced."""
+    drops: Mapping[int, str] = field(default_factory=dict)
+    """The samples to leave out: their indexes, and their keys."""
+
+    def build_process(self, budget: Budget) -> tuple[Process, AbstractContextManager[object]]:
+        process, lent = super().build_process(budget)
+        if not self.drops:
+            return process, lent
+
+        def without_drops(raw: dict[str, Any], index: int) -> dict[str, Any] | None:
+            key = self.drops.get(index)
+            if key is None:
+                return process(raw, index)
+            if key != raw["__key__"]:
+                raise UsageError(
+                    f"sample {index:,} of this shard is `{raw['__key__']}`, but the list of --drop says `{key}`: the "
+                    "shard has changed; repeat `wdspec dedup`"
+                )
+            budget.dropped["--drop"] += 1
+            return None
+
+        return without_drops, lent
 
 
 class ShardDone(NamedTuple):
@@ -106,12 +129,16 @@ class ProcessJob(ShardJob[ProcessTask, ShardDone]):
     reports_failures = stops_early = True
 
     @classmethod
-    def of(cls, spec: Spec) -> ProcessJob:
+    def of(cls, spec: Spec, drops: Drops | None = None) -> ProcessJob:
         """List the shards of a spec and choose the output of each. Sources whose share is 0 are omitted.
+
+        Args:
+            spec: the spec.
+            drops: samples to leave out.
 
         Raises:
             UsageError: the spec has no `output:`, or has a `stage`; two shards have the same output, or one would
-                overwrite itself.
+                overwrite itself; no shard with samples to leave out is read.
             WdspecError: shards cannot be listed.
         """
         check_each_sample(spec, "`process`")
@@ -132,17 +159,29 @@ class ProcessJob(ShardJob[ProcessTask, ShardDone]):
             source.name: digest_writing(spec, source, shards.files.get(source.name, {}), code)
             for source in spec.sources
         }
-        tasks = ProcessTask.of_spec(
-            spec,
-            spec.sources,
-            shards,
-            parts_of(spec, shards),
-            lambda source, number, shard: {
+        left = dict(drops or {})
+
+        def choose(source: Source, number: int, shard: ShardUrl) -> Mapping[str, Any]:
+            own = left.pop((source.name, shard.text), {})
+            mark = (
+                f" drop={blake2b(repr(sorted(own.items())).encode(), digest_size=4).hexdigest()}"
+                if own
+                else ""
+            )
+            return {
                 "output": output_of(output, shard),
                 "options": options,
-                "digest": digests[source.name],
-            },
-        )
+                "digest": digests[source.name] + mark,
+                "drops": own,
+            }
+
+        tasks = ProcessTask.of_spec(spec, spec.sources, shards, parts_of(spec, shards), choose)
+        if left:
+            source, shard = next(iter(left))
+            raise UsageError(
+                f"the list of --drop has samples of {pluralize(len(left), 'shard')} that the spec does not read, such "
+                f"as `{shard}` of `{source}`; name the spec that `wdspec dedup` read"
+            )
         _check_outputs(tasks, outputs, shards.storages)
         return cls(tasks, gpus_of(spec))
 
