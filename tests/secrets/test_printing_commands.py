@@ -30,6 +30,7 @@ COMMANDS = [
     "find http* SPEC --format json",
     "config SPEC --format json --origin",
     "explain SPEC --slots 4",
+    "price SPEC --prices own/prices.yaml",
     "explain SPEC --format json",
     "simulate SPEC",
     "diff SPEC OTHER",
@@ -97,6 +98,7 @@ def written(own, place, host, form, end):
     with mock.patch.dict(os.environ, variables(place, CANARY)[1]):
         (own / "state.json").write_text(json.dumps(wdspec.loader(spec, num_workers=0).state_dict()))
     (own / "SPEC.recipe").write_text(f"{url}\n")
+    (own / "prices.yaml").write_text("stores: {'http://': {bytes: 1 per GB}}\n")
     return url
 
 

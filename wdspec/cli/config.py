@@ -26,8 +26,8 @@ from wdspec.spec.tree import ListNode, MapEntry, MapNode, Node, Position, Scalar
 from wdspec.spec.yaml_text import to_json_value, to_yaml
 from wdspec.urls.urls import parse_shards
 
-_HEAD = ("wdspec",)
-"""Keys that stay at the top of a spec with splits."""
+_HEAD = ("wdspec", "requires")
+"""Keys that stay at the top of a spec with splits, as they are read before all others."""
 
 
 @click.command()

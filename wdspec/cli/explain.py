@@ -21,6 +21,7 @@ from wdspec.advice.explanation import (
     start_in_words,
 )
 from wdspec.advice.measure import KeptSamples
+from wdspec.advice.traffic import Traffic, find_traffic
 from wdspec.advice.words import calls_in_words, draw_in_words
 from wdspec.base.handles import FEW, MOST
 from wdspec.base.redaction import redacted_urls
@@ -97,6 +98,7 @@ class ExplainReport:
             "slots": explanation.slots,
             "held_bytes_per_worker": explanation.held_bytes,
             "buffer_bytes_per_worker": explanation.buffer_bytes,
+            "traffic": find_traffic(explanation),
             "warnings": list(map(one_line, explanation.advice)),
         }
 
@@ -147,6 +149,24 @@ def _summary(explanation: Explanation) -> Iterator[Row]:
     if spec.limit is not None:
         yield "limit", f"{spec.limit:,} samples"
     yield "memory", _describe_memory(explanation)
+    if (traffic := find_traffic(explanation)) is not None and traffic.sources:
+        yield "reads", _describe_traffic(traffic)
+
+
+def _describe_traffic(traffic: Traffic) -> str:
+    """What an epoch reads from which stores, and what later epochs do."""
+    parts = []
+    for name, store in traffic.stores.items():
+        requests = store.requests()
+        by = f" in {output.number(round(requests))} requests" if requests else ""
+        parts.append(f"{output.size(store.fetched_bytes())} of {name}{by}")
+    said = f"{' and '.join(parts)} per {traffic.per}, by the sizes of {traffic.by}"
+    later = traffic.fetched_bytes(2) - traffic.fetched_bytes(1)
+    if later < traffic.fetched_bytes(1):
+        said += f"; {output.size(later)} in the second, which reads copies of the cache"
+    if traffic.unknown:
+        said += f"; excluding {output.pluralize(len(traffic.unknown), 'source')} of which this is unknown"
+    return said
 
 
 def _describe_batch(explanation: Explanation) -> str:

@@ -43,6 +43,7 @@ GROUPS = {
         "find": "Find the specs that read a bucket, path, license, file or function.",
         "fmt": "Sort the keys of specs into the documented order.",
         "lock": "Record the shards of a spec, with their sizes and ETags.",
+        "price": "Show what reading costs, by the prices of stores.",
         "rule": "Explain the code of a problem, such as E302.",
         "schema": "Print the JSON Schema of the spec language.",
     },

@@ -200,6 +200,13 @@ class Storage(StoreSettings):
         """As `stat`, for a bare location."""
         return store_of(location, self.users).stat(location, self)
 
+    def count_requests(self, location: str, size: int) -> int | None:
+        """See `Store.count_requests`; None if nothing opens the location."""
+        try:
+            return store_of(location, self.users).count_requests(location, size)
+        except ShardError:
+            return None
+
     def find_pins(self, shards: Iterable[ShardUrl]) -> dict[str, str]:
         """Return the `pins` of the commits that shards are at now. Raises as `Store.pin`."""
         pins: dict[str, str] = {}

@@ -69,6 +69,9 @@ class AisStore(KeyStore):
     ) -> Output:
         return AisUpload(_plain_object(location, settings), overwrite)
 
+    def count_requests(self, location: str, size: int) -> int | None:
+        return 1
+
     def stat(self, location: str, settings: StoreSettings) -> ObjectStat:
         """The size is unknown if an ETL transforms the object.
 

@@ -37,6 +37,9 @@ class HttpStore(Store):
         """A stream; sends no request before the first `read`. Raises ShardError for an invalid URL."""
         return cast(BinaryIO, ResumingStream(_object(location, settings), location, settings.retry_policy))
 
+    def count_requests(self, location: str, size: int) -> int | None:
+        return 1
+
     def stat(self, location: str, settings: StoreSettings) -> ObjectStat:
         try:
             return with_retries(settings.retry_policy, location, _object(location, settings).stat)

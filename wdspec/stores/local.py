@@ -221,6 +221,9 @@ class LocalStore(Store):
     def describe(self, location: str, settings: StoreSettings) -> str:
         return "local file"
 
+    def count_requests(self, location: str, size: int) -> int | None:
+        return 0
+
     def stat(self, location: str, settings: StoreSettings) -> ObjectStat:
         found = stat_file(_path(location))
         return ObjectStat(found.st_size, f"mtime {found.st_mtime_ns}")

@@ -44,6 +44,20 @@ def first_end(start: int, stop: int | None = None) -> int:
     return end if stop is None else min(end, stop)
 
 
+def next_size(size: int, left: int) -> int:
+    """The bytes of a request after one of some size, if some bytes are left."""
+    return min(4 * size, min(max(left // SIDES + 1, SEGMENT), LONGEST))
+
+
+def count_requests(total: int) -> int:
+    """The number of requests for an object of some bytes, from its start."""
+    count, end, size = 1, first_end(0), first_end(0)
+    while end < total:
+        size = next_size(size, total - end)
+        count, end = count + 1, end + size
+    return count
+
+
 class SegmentedBody:
     """The bytes of an object from an offset on; see `ResponseBody`.
 
@@ -101,8 +115,7 @@ class SegmentedBody:
     def _start(self, coming: AsyncIterator[bytes], end: int) -> None:
         segment = _Segment(end - self._next)
         self._segments.append(segment)
-        part = min(max((self._total - end) // SIDES + 1, SEGMENT), LONGEST)
-        self._next, self._size = end, min(4 * self._size, part)
+        self._next, self._size = end, next_size(self._size, self._total - end)
         segment.future = asyncio.run_coroutine_threadsafe(self._pump(segment, coming), self._loop)
 
     def _take(self, segment: _Segment) -> bytes:

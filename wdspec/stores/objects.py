@@ -120,6 +120,10 @@ class FsspecStore(KeyStore):
 
         return with_retries(settings.retry_policy, location, attempt)
 
+    def count_requests(self, location: str, size: int) -> int | None:
+        is_segmented = scheme_of(location) in (*ROWS["s3"].schemes, *ROWS["az"].schemes)
+        return object_requests.count_requests(size) if is_segmented else None
+
     def pin(self, location: str, settings: StoreSettings) -> tuple[str, str] | None:
         if scheme_of(location) != "hf":
             return None

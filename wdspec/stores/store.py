@@ -87,7 +87,7 @@ class ObjectStat:
 
 
 class Store(ABC):
-    """Nine verbs. A location is a URL after rewriting, or the path of a local file.
+    """Ten verbs. A location is a URL after rewriting, or the path of a local file.
 
     Stores are found by scheme (`wdspec.urls.urls.STORES`), made once per process, and have no state.
     """
@@ -147,6 +147,11 @@ class Store(ABC):
             ShardError, StoreError: the store does not answer.
         """
         return ObjectStat()
+
+    def count_requests(self, location: str, size: int) -> int | None:
+        """The number of requests by which an object of some bytes is read from its start to its end, without faults;
+        None if unknown."""
+        return None
 
     def pin(self, location: str, settings: StoreSettings) -> tuple[str, str] | None:
         """Find the version that a location leads to now, in a store that keeps versions of all its objects.
