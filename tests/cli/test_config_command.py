@@ -418,6 +418,26 @@ def test_comments_that_ignore_warnings_stay(folder):
     assert problems("printed.yaml") == problems("s.yaml")
 
 
+def test_requirements_stay_at_the_top_and_owners_in_their_places(folder):
+    write(
+        folder,
+        base="requires: wdspec >= 0.1\nmeta: {owner: vision}\ndefaults: {meta: {ticket: DATA-1}}\n",
+        s="""
+extends: base.yaml
+splits:
+  train: {dataset: [{name: a, shards: "a-{000..003}.tar", meta: {owner: audio}}], meta: {contact: x@e.org}}
+""",
+    )
+    values = printed(folder, "s.yaml")
+    assert (values["wdspec"], values["requires"]) == (1, "wdspec >= 0.1")
+    train = values["splits"]["train"]
+    assert train["meta"] == {"owner": "vision", "contact": "x@e.org"}
+    assert train["dataset"][0]["meta"] == {"ticket": "DATA-1", "owner": "audio"}
+    (folder / "printed.yaml").write_text(config(folder, "s.yaml")[0])
+    assert problems("printed.yaml") == problems("s.yaml")
+    assert read("printed.yaml", split="train") == read("s.yaml", split="train")
+
+
 # Bad input
 
 

@@ -443,10 +443,11 @@ def test_the_documented_commands_run(folder):
         'wdspec: 1\nsplits:\n  train: {dataset: [{name: t, shards: "a-{000..002}.tar"}]}\n'
         '  val: {dataset: [{name: v, shards: "a-{003..005}.tar"}]}\n'
     )
+    (folder / "clean.yaml").write_text((folder / "train.yaml").read_text())
     for command in commands:
         program, *arguments = command.replace("--jobs 16", "--jobs 0").replace("1200", "12").split()
         assert program == "wdspec"
-        more = ["--jobs", "0"] if arguments[0] == "check" and "--jobs" not in arguments else []
+        more = ["--jobs", "0"] if arguments[0] in ("check", "dedup") and "--jobs" not in arguments else []
         within(*arguments, *more, folder=folder)
     assert len(commands) >= 7
 
