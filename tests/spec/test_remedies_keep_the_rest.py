@@ -52,3 +52,15 @@ def test_drop_last_in_an_epoch_names_the_values_of_pass(problems, value):
 )
 def test_a_budget_is_added_to_the_policy_that_is_there(problems, errors, hint):
     assert problems(f"batch: 4\nerrors: {errors}\n{DATA % ''}", "W374") == hint
+
+
+@pytest.mark.parametrize(
+    ("epoch", "code", "hint"),
+    [
+        ("{samples: total, pass: drop}", "E207", "keep one; `samples: null` removes an inherited one"),
+        ("{samples: total, reshuffle: true}", "E206", "add `pass: drop`"),
+    ],
+)
+def test_a_total_that_cannot_be_there_is_no_wrong_number(problems, epoch, code, hint):
+    text = f"batch: 4\nepoch: {epoch}\n{DATA % ', samples: 12'}"
+    assert problems(text, code) == hint

@@ -233,8 +233,10 @@ class Epoch(values.Model):
 
 def read_epoch(value: Any) -> Any:
     """`100_000`, `{samples: …}`, `{tokens: …}`, `{batches: …}`, `pass` or `{pass: …}`."""
-    if isinstance(value, (dict, Epoch)):
-        return {"samples": values.TOTAL} if value == {"samples": "total"} else value
+    if isinstance(value, dict):
+        return {**value, "samples": values.TOTAL} if value.get("samples") == "total" else value
+    if isinstance(value, Epoch):
+        return value
     if isinstance(value, str) and not any(c.isdigit() for c in value):
         if value == "pass":
             return {"pass": "pad"}
