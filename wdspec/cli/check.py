@@ -40,7 +40,7 @@ from wdspec.stores.outputs import save
     show_default=True,
     help="Without --all: number of shards of each source to read in full. The others are only checked for existence.",
 )
-@click.option("--source", metavar="NAME", help="Check only this source.")
+@click.option("--source", metavar="NAME", help="Check only this source, and its companions.")
 @click.option(
     "--against", metavar="SPEC", help="Report samples that also occur in this spec, such as train.yaml#val."
 )
