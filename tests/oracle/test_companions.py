@@ -82,7 +82,7 @@ PAIRS = {"fetch": _fetch_beside, "stage": _stage, "an epoch of tokens": _tokens}
 def test_companions_with_another_feature_give_what_the_model_gives(pair, seed):
     draft = base("mixed")
     PAIRS[pair](draft)
-    trial = fuzz.Trial(draft.spec)
+    trial = fuzz.Trial(draft.spec, steps=14)
     assert not any(problem.is_error for problem in wdspec.validate(draft.spec)), wdspec.validate(draft.spec)
     found = fuzz.run(
         [seed], draw=lambda seed: fuzz.add_legs(random.Random(f"{pair} {seed}"), trial), shrinks=False
