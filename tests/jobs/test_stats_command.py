@@ -728,7 +728,7 @@ def test_a_pass_reads_the_samples_of_shards_that_changed_after_they_were_measure
         return sorted(key for batch in pairs for key, is_sample in batch if is_sample)
 
     expected = keys_of(spec)
-    with pytest.warns(UserWarning, match="1 of 3 shards of `a` have changed"):
+    with pytest.warns(UserWarning, match="1 of 3 shards of `a` has changed"):
         found = keys_of(path)
     assert found == expected
 
