@@ -64,3 +64,13 @@ def test_explain_says_what_a_worker_needs_to_read_them(spec):
     [memory] = [line for line in text.splitlines() if line.startswith("memory")]
     assert "(100 are read in turn; of local files and copies, at most about 80 are open)" in memory
     assert "26.2 MB in the buffers of its open shards" in memory
+
+
+def test_explain_says_what_is_requested_from_stores(tmp_path):
+    sources = [{"name": f"s{n:03d}", "shards": f"http://h.example/{n}-{{0..1}}.tar"} for n in range(1000)]
+    path = tmp_path / "remote.yaml"
+    path.write_text(json.dumps({"dataset": sources, "batch": 8}), encoding="utf-8")
+    text, _ = within("explain", str(path))
+    [memory] = [line for line in text.splitlines() if line.startswith("memory")]
+    assert "stores are asked for 67.1 kB or more at a time, over about 20 connections per host" in memory
+    assert "134 MB in the buffers of its open shards" in memory

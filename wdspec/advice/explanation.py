@@ -45,6 +45,7 @@ from wdspec.spec.problems import Problem
 from wdspec.spec.spec import Source, Spec
 from wdspec.storage.environment import Environment
 from wdspec.storage.storage import Storage
+from wdspec.stores.read_ahead import least_piece
 from wdspec.urls.urls import UrlSequence
 
 PER_UNENDING = 1000
@@ -242,10 +243,19 @@ class Explanation:
         return each_slot * self.run.slots_per_worker
 
     @property
+    def shards_in_stores(self) -> int:
+        """Number of these whose next bytes are requested when they are due, as there are many sources."""
+        if len(self.plan.sources) <= MANY or self.plan.timeline.is_pass:
+            return 0
+        opened = [each.open_shards for each in self.active if each.name not in self.shards.local]
+        return sum(opened) * self.run.slots_per_worker
+
+    @property
     def buffer_bytes(self) -> int:
         """Bytes that one reading process buffers of its open shards; less for small shards."""
-        shards = self.shards_in_turn
-        return shards * (chunk_among(shards) if len(self.plan.sources) > MANY else CHUNK)
+        shards, remote = self.shards_in_turn, self.shards_in_stores
+        windows = shards * (chunk_among(shards) if len(self.plan.sources) > MANY else CHUNK)
+        return windows + remote * least_piece(remote)
 
     @property
     def step_tokens(self) -> float | None:

@@ -30,6 +30,8 @@ from wdspec.cli import output
 from wdspec.cli.output import Block, Row, Table, Warning, one_line, show_report, table_of
 from wdspec.cli.spec_options import SpecChoice, choosing, topology_options
 from wdspec.spec.spec import Spec
+from wdspec.stores.http_requests import CONNECTIONS
+from wdspec.stores.read_ahead import least_piece
 
 _MOST_STEPS = 8
 """Maximum number of steps of a schedule to show."""
@@ -205,6 +207,11 @@ def _describe_memory(explanation: Explanation) -> str:
         )
     if unknown := explanation.unmeasured:
         memory += f", excluding the samples of {output.pluralize(unknown, 'source')} of unknown size"
+    if remote := explanation.shards_in_stores:
+        piece = output.size(least_piece(remote))
+        memory += (
+            f"; stores are asked for {piece} or more at a time, over about {CONNECTIONS} connections per host"
+        )
     return memory
 
 

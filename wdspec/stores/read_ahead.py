@@ -387,7 +387,7 @@ class ReadAhead(RawStream):
         """Return how many bytes to fetch at a time; if only some are, the store is asked for no others."""
         if self._needs is None:
             return PIECE
-        span = max(least_piece(), self._lacking)
+        span = max(least_piece(len(_open.value)), self._lacking)
         if hasattr(self._inner, "span"):
             self._inner.span = span
         return min(PIECE, span)
@@ -524,9 +524,9 @@ def share() -> int:
     return max(PIECE, BUDGET // max(1, len(_open.value)))
 
 
-def least_piece() -> int:
-    """Bytes that a stream which fetches only what is needed soon fetches at least."""
-    return max(LEAST_PIECE, min(PIECE, BUDGET // max(1, len(_open.value))))
+def least_piece(streams: int) -> int:
+    """Bytes that each of the streams which fetch only what is needed soon fetches at least."""
+    return max(LEAST_PIECE, min(PIECE, BUDGET // max(1, streams)))
 
 
 _open: PerProcess[weakref.WeakSet[ReadAhead]] = PerProcess(weakref.WeakSet)
