@@ -296,3 +296,29 @@ def test_validating_without_a_policy_imports_none_of_it(repository):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "extends: ../outside/base.yaml\nwdspec: 1\ndataset: [{name: a, shards: x.tar}]\n",
+        "wdspec: 1\ndataset: [{name: a, spec: ../outside/base.yaml}]\n",
+        "wdspec: 1\nextends: link.yaml\ndataset: [{name: a, shards: x.tar}]\n",
+    ],
+)
+def test_a_spec_that_leads_out_of_its_repository_is_a_finding(spec, here, validate):
+    (here / "outside").mkdir()
+    (here / "outside" / "base.yaml").write_text("seed: 7\ndataset:\n  - {shards: https://b/x.tar}\n")
+    repository = here / "repository"
+    (repository / "inside").mkdir(parents=True)
+    (repository / "policy.yaml").write_text(POLICY)
+    (repository / "spec.yaml").write_text(spec)
+    (repository / "link.yaml").symlink_to(here / "outside" / "base.yaml")
+    found = validate("--policy", repository / "policy.yaml", repository / "spec.yaml")[1]
+    assert [each for each in found if each["code"][0] == "P"] == []  # in no repository
+    (repository / ".git").mkdir()
+    found = validate("--policy", repository / "policy.yaml", repository / "spec.yaml")[1]
+    outside = [each for each in found if each["code"] == "P103"]
+    assert len(outside) == 1
+    assert outside[0]["file"].endswith(("outside/base.yaml", "link.yaml"))
+    assert "outside of the repository" in outside[0]["message"]

@@ -21,7 +21,7 @@ from wdspec.spec.load import Checker, check
 from wdspec.spec.problems import Problem, Problems
 from wdspec.spec.rules import apply_rules
 from wdspec.spec.spec import Spec
-from wdspec.spec.tree import Node, Position
+from wdspec.spec.tree import Node, Position, scalars
 
 
 class PolicyOptions(NamedTuple):
@@ -67,7 +67,8 @@ def apply_policies(
         settings = settings._replace(env=None)
         doubtful += find_left_out(paths, exclude, vars, settings, found)
     is_whole = not paths or any(map(os.path.isdir, paths))
-    checker = _PolicyCheck(policies, python_rules, settings.root, len(found.specs) if is_whole else 0)
+    left = len(found.specs) if is_whole else 0
+    checker = _PolicyCheck(policies, python_rules, settings.root, left, is_strict=bool(options.files))
     return settings, found._replace(doubtful=doubtful), checker
 
 
@@ -81,6 +82,8 @@ class _PolicyCheck:
     """The folder where paths of specs start, in patterns."""
     left: int
     """The number of files until entries of policies that nothing has used are reported; 0 for never."""
+    is_strict: bool
+    """Whether specs must be in one repository with the files that they read."""
     used: set[Node] = field(default_factory=set)
 
     def __call__(self, file: str, **choices: Any) -> tuple[Spec | None, list[Problem]]:
@@ -89,6 +92,8 @@ class _PolicyCheck:
         def apply(composition: Composition, problems: Problems, *, warnings: bool) -> None:
             apply_rules(composition, problems, warnings=warnings)
             seen.add(composition)
+            if self.is_strict:
+                seen.note_outsiders(composition, problems)
             result = check_spec(self.policies, composition, seen.paths)
             self.used |= result.used
             for finding in result.findings:
@@ -127,6 +132,16 @@ class _PolicyCheck:
         return found.sorted()
 
 
+def _find_repository(path: str) -> str | None:
+    """The folder of the git repository that a file is in, with a `/` at its end; None if it is in none."""
+    folder = os.path.dirname(path)
+    while folder != os.path.dirname(folder):
+        if os.path.exists(os.path.join(folder, ".git")):
+            return os.path.join(folder, "")
+        folder = os.path.dirname(folder)
+    return None
+
+
 class _Variants:
     """The splits and environments of a file that were checked, and what was found in them, each once."""
 
@@ -134,6 +149,7 @@ class _Variants:
         path = os.path.abspath(file)
         self.paths = (os.path.relpath(path, root), path)
         self._file = file
+        self._repository = _find_repository(os.path.realpath(path))
         self._pairs: set[tuple[str | None, str | None]] = set()
         self._known: set[tuple[str, Position | None, str]] = set()
 
@@ -159,6 +175,21 @@ class _Variants:
         environment = composition.variant.environment
         where = "" if environment is None else f" (in the environment `{environment}`)"
         problems.add(code, at, message + where, hint)
+
+    def note_outsiders(self, composition: Composition, problems: Problems) -> None:
+        """Report values from files outside of the repository of the spec."""
+        if self._repository is None:
+            return
+        trees = (composition.top, *(leaf.own for leaf in composition.leaves))
+        origins = {node.origin: node for tree in trees for node in scalars(tree)}
+        for origin, node in origins.items():
+            file = os.path.realpath(os.path.join(origin.directory, os.path.basename(origin.name)))
+            if origin.line(1) is not None and not file.startswith(self._repository):
+                message = (
+                    f"this spec reads `{origin.name}`, which is outside of the repository {self._repository}"
+                )
+                hint = "copy it into the repository, where changes are reviewed"
+                self.add_problem("P103", node, message, hint, composition, problems)
 
     def missing(self) -> list[Problem]:
         """The problem that some pairs of splits and environments were not checked, if so."""
