@@ -7,8 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from wdspec.policies.canonical import canonical
+from wdspec.policies.judge import Answer, example, judge
 from wdspec.policies.patterns import ANY_CHARACTER, ANY_TEXT, common_outline, matches, may_match
-from wdspec.policies.places import Answer, Place, _of_braces, _rewritten, canonical, example, judge
+from wdspec.policies.places import Place, _of_braces, _rewritten
 from wdspec.urls.braces import Braces
 from wdspec.urls.rewrite import Rule, rewrite
 

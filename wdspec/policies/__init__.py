@@ -7,6 +7,8 @@ Read `language.py` first: what a policy file may say. Then `check.py`, a pure fu
     check.py      a policy and a spec of one split and environment -> findings
     subjects.py   what rules are about: the values of a source, and where they are written
     places.py     every URL that a source reads, as far as it is known without reading data
+    canonical.py  the form in which URLs are compared
+    judge.py      whether patterns match what is read at a place
     patterns.py   patterns, and sets of texts that are known only in part
     licenses.py   SPDX expressions
     shares.py     the shares of sources

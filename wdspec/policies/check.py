@@ -7,9 +7,10 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from wdspec.policies.files import NamedRule, NamedWaiver, Policy
+from wdspec.policies.judge import Answer, example, judge
 from wdspec.policies.language import OF_URLS, Condition
 from wdspec.policies.patterns import matches, show
-from wdspec.policies.places import Answer, Place, example, judge
+from wdspec.policies.places import Place
 from wdspec.policies.shares import largest_shares
 from wdspec.policies.subjects import Holder, Value, holders_of, is_of_sources
 from wdspec.spec.build import Composition

@@ -10,13 +10,12 @@ import errno
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from enum import Enum
 from functools import lru_cache
 from typing import NamedTuple
-from urllib.parse import urlsplit, urlunsplit
 
 from wdspec.base.errors import UrlError, WdspecError
-from wdspec.policies.patterns import ANY_CHARACTER, ANY_TEXT, common_outline, matches, may_match, show
+from wdspec.policies.canonical import REVISION, canonical
+from wdspec.policies.patterns import ANY_CHARACTER, ANY_TEXT, common_outline
 from wdspec.spec.build import Composition
 from wdspec.spec.language.locations import RewriteRule
 from wdspec.spec.sources import Draft
@@ -25,25 +24,10 @@ from wdspec.spec.tree import ListNode, MapNode, Node
 from wdspec.urls.braces import Braces
 from wdspec.urls.references import parse_place
 from wdspec.urls.rewrite import Rule, rewrite
-from wdspec.urls.urls import Part, is_command, is_relative, kind_of, parse_shards, path_of_file_url, scheme_of
+from wdspec.urls.urls import Part, is_command, is_relative, kind_of, parse_shards, scheme_of
 
 MOST_EXPANDED = 100_000
 """Shards of one text that are looked at one by one; if there are more, and it matters, the answer is unknown."""
-_SAME = {
-    "s3a": "s3",
-    "aws": "s3",
-    "gcs": "gs",
-    "gcp": "gs",
-    "abfs": "az",
-    "abfss": "az",
-    "azure": "az",
-    "ssh": "sftp",
-}
-"""Schemes that mean the same store as another one."""
-_PORTS = {"http": ":80", "https": ":443"}
-_UNRESERVED = re.compile(r"%(4[1-9A-Fa-f]|5[0-9AaFf]|6[1-9A-Fa-f]|7[0-9AaEe]|3[0-9]|2[DdEe])")
-_REVISION = re.compile(r"(hf://(?:(?:datasets|spaces)/)?[^/@]+/[^/@]+)@[^/]+")
-_IN_COMMANDS = re.compile(r"(?<![^\s'\"=<(|;&])(?:[A-Za-z][A-Za-z0-9+.-]*://|/)[^\s'\"|;<>()&]+")
 _BRACE = re.compile(r"[\\{}]")
 _VARIES = re.compile(rf"[\\{{}}{ANY_TEXT}]")
 _ESCAPE = re.compile(r"[\\{},]")
@@ -72,143 +56,6 @@ class Place(NamedTuple):
     """Where it comes from, if not from its text: a list, a rewrite rule."""
     unknown: str = ""
     """Why nothing is known about it."""
-
-
-class Answer(Enum):
-    """How many of the URLs of a place patterns match."""
-
-    ALL = "all"
-    SOME = "some"
-    NONE = "none"
-    UNKNOWN = "unknown"
-
-
-def canonical(text: str, base: str = "") -> str:
-    """A URL in the form in which URLs are compared; texts may be outlines."""
-    scheme = scheme_of(text)
-    if scheme in ("", "file"):
-        if text == "-":
-            return text
-        try:
-            path = path_of_file_url(text) if scheme else text
-        except UrlError:
-            return text
-        path = os.path.join(base, path) if is_relative(path) else os.path.expanduser(path)
-        return os.path.normpath(path) + "/" * (path.endswith("/") and len(path) > 1)
-    if is_command(text):
-        return text
-    rest = text.partition("://")[2]
-    if scheme in _PORTS:
-        try:
-            url = urlsplit(f"{scheme}://{rest}")
-        except ValueError:
-            return text
-        path = _UNRESERVED.sub(lambda escape: chr(int(escape[1], 16)), url.path)
-        host = url.netloc.rpartition("@")[2].lower().removesuffix(_PORTS[scheme])
-        return urlunsplit((scheme, host, _without_dots(path), url.query, ""))
-    if _SAME.get(scheme) == "az" or scheme == "az":
-        container, slash, path = rest.partition("/")
-        rest = container.partition("@")[0] + slash + path
-    return f"{_SAME.get(scheme, scheme)}://{rest}"
-
-
-def _without_dots(path: str) -> str:
-    """A path as servers see it: without `.` and `..`."""
-    if "/." not in path:
-        return path
-    kept: list[str] = []
-    for part in path.split("/"):
-        if part == "..":
-            del kept[max(1, len(kept) - 1) :]
-        elif part != ".":
-            kept.append(part)
-    return "/".join(kept)
-
-
-@lru_cache(maxsize=4096)
-def _fold(subject: str, patterns: tuple[str, ...]) -> tuple[str, ...]:
-    """Patterns in the form in which they are compared."""
-    if subject == "scheme":
-        return tuple(_SAME.get(each.lower(), each.lower()) for each in patterns)
-    return tuple(map(_canonical_pattern, patterns)) if subject == "shards" else patterns
-
-
-def _canonical_pattern(pattern: str) -> str:
-    scheme, mark, rest = pattern.partition("://")
-    if pattern.startswith("~"):
-        return os.path.expanduser(pattern)
-    return f"{_SAME.get(scheme.lower(), scheme.lower())}://{rest}" if mark and "*" not in scheme else pattern
-
-
-@lru_cache(maxsize=65536)
-def _views(subject: str, text: str, base: str, sees_commands: bool) -> tuple[str, ...]:
-    """What patterns of a subject are compared with: several texts if each of them may be meant."""
-    if text == ANY_TEXT:
-        return (ANY_TEXT,)
-    if sees_commands and is_command(text):
-        inside = (each for each in _IN_COMMANDS.findall(text.partition(":")[2]))
-        found = _views(subject, text, base, False)
-        return (*found, *(view for each in inside for view in _views(subject, each, base, False)))
-    url = canonical(text, base)
-    if subject == "scheme":
-        return (scheme_of(url) or "file",)
-    if subject == "bucket":
-        return (url.partition("://")[2].partition("/")[0] if "://" in url else "",)
-    plain = _REVISION.sub(r"\1", url)
-    return (url,) if plain == url else (url, plain)
-
-
-def judge(place: Place, subject: str, patterns: tuple[str, ...], sees_commands: bool) -> tuple[Answer, str]:
-    """How many URLs of a place any of some patterns matches; and one that it matches, and one that it does not.
-
-    Args:
-        place: the place.
-        subject: `shards`, `scheme` or `bucket`.
-        patterns: the patterns.
-        sees_commands: whether the URLs in a command count, too.
-    """
-    if place.unknown:
-        return Answer.UNKNOWN, ""
-    folded = _fold(subject, patterns)
-    sees_commands &= subject != "scheme"
-
-    def is_match(text: str) -> bool:
-        views = _views(subject, text, place.base, sees_commands)
-        return any(matches(pattern, view) for view in views for pattern in folded)
-
-    first = place.text if place.many is None else place.many[0]
-    if is_match(place.text):
-        return Answer.ALL, first
-    if sees_commands and _hides_urls(first):
-        return Answer.UNKNOWN, first
-    views = _views(subject, place.text, place.base, sees_commands)
-    if not any(may_match(pattern, view) for view in views for pattern in folded):
-        return Answer.NONE, first
-    if place.many is None or len(place.many) > MOST_EXPANDED:
-        return Answer.UNKNOWN, place.text
-    good: str | None = None
-    bad: str | None = None
-    for each in place.many:
-        if is_match(each):
-            good = good or each
-        elif sees_commands and _hides_urls(each):
-            return Answer.UNKNOWN, each
-        else:
-            bad = bad or each
-        if good is not None and bad is not None:
-            return Answer.SOME, f"{good}\0{bad}"
-    return (Answer.ALL, good or "") if bad is None else (Answer.NONE, bad)
-
-
-def _hides_urls(text: str) -> bool:
-    """Whether a text is a command without a URL in it."""
-    return is_command(text) and not _IN_COMMANDS.search(text)
-
-
-def example(found: tuple[Answer, str], of_match: bool) -> str:
-    """The URL of an answer to show: one that matches, or one that does not."""
-    good, _, bad = found[1].partition("\0")
-    return show(good if of_match or not bad else bad)
 
 
 def places_of(composition: Composition, leaf: Draft, source: Source) -> list[Place]:
@@ -494,4 +341,4 @@ def count_shards(spec: Spec, leaf: Draft, source: Source) -> int | None:
 def is_pinned(places: Iterable[Place]) -> bool:
     """Whether there are URLs, and each names a revision of a repository of the Hub."""
     texts = [place.text for place in places if not place.how]
-    return bool(texts) and all(_REVISION.match(text) for text in texts)
+    return bool(texts) and all(REVISION.match(text) for text in texts)

@@ -1,0 +1,66 @@
+"""Whether patterns match what is read at a place: all of it, some, nothing, or whatever data say."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from wdspec.policies.canonical import fold, hides_urls, views_of
+from wdspec.policies.patterns import matches, may_match, show
+from wdspec.policies.places import MOST_EXPANDED, Place
+
+
+class Answer(Enum):
+    """How many of the URLs of a place patterns match."""
+
+    ALL = "all"
+    SOME = "some"
+    NONE = "none"
+    UNKNOWN = "unknown"
+
+
+def judge(place: Place, subject: str, patterns: tuple[str, ...], sees_commands: bool) -> tuple[Answer, str]:
+    """How many URLs of a place any of some patterns matches; and one that it matches, and one that it does not.
+
+    Args:
+        place: the place.
+        subject: `shards`, `scheme` or `bucket`.
+        patterns: the patterns.
+        sees_commands: whether the URLs in a command count, too.
+    """
+    if place.unknown:
+        return Answer.UNKNOWN, ""
+    folded = fold(subject, patterns)
+    sees_commands &= subject != "scheme"
+
+    def is_match(text: str) -> bool:
+        views = views_of(subject, text, place.base, sees_commands)
+        return any(matches(pattern, view) for view in views for pattern in folded)
+
+    first = place.text if place.many is None else place.many[0]
+    if is_match(place.text):
+        return Answer.ALL, first
+    if sees_commands and hides_urls(first):
+        return Answer.UNKNOWN, first
+    views = views_of(subject, place.text, place.base, sees_commands)
+    if not any(may_match(pattern, view) for view in views for pattern in folded):
+        return Answer.NONE, first
+    if place.many is None or len(place.many) > MOST_EXPANDED:
+        return Answer.UNKNOWN, place.text
+    good: str | None = None
+    bad: str | None = None
+    for each in place.many:
+        if is_match(each):
+            good = good or each
+        elif sees_commands and hides_urls(each):
+            return Answer.UNKNOWN, each
+        else:
+            bad = bad or each
+        if good is not None and bad is not None:
+            return Answer.SOME, f"{good}\0{bad}"
+    return (Answer.ALL, good or "") if bad is None else (Answer.NONE, bad)
+
+
+def example(found: tuple[Answer, str], of_match: bool) -> str:
+    """The URL of an answer to show: one that matches, or one that does not."""
+    good, _, bad = found[1].partition("\0")
+    return show(good if of_match or not bad else bad)
