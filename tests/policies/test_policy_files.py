@@ -2,12 +2,17 @@
 
 import functools
 import hashlib
+import re
+import sys
 import threading
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 
+from wdspec.cli.main import cli
 from wdspec.policies.files import read_policy
 
 SPEC = "dataset:\n  - {name: a, shards: http://b/x.tar}\n"
@@ -103,8 +108,6 @@ def test_a_wrong_policy_does_not_switch_off_the_others(here, validate):
 
 
 def test_rules_about_licenses_name_the_library_that_they_need(here, validate, monkeypatch):
-    import sys
-
     monkeypatch.setitem(sys.modules, "license_expression", None)
     monkeypatch.delitem(sys.modules, "wdspec.policies.licenses", raising=False)
     (here / "spec.yaml").write_text(SPEC)
@@ -204,10 +207,6 @@ def test_reading_a_policy_again_gives_equal_problems(here):
 
 @pytest.mark.parametrize("text", ["root:x:0:0:hunter22\n", "hunter22: secret\n", "a: [hunter22\n"])
 def test_the_lines_of_another_file_are_not_shown(text, here):
-    from click.testing import CliRunner
-
-    from wdspec.cli.main import cli
-
     (here / "spec.yaml").write_text(SPEC)
     (here / "passwd").write_text(text)
     (here / "pyproject.toml").write_text('[tool.wdspec]\npolicy = "passwd"\n')
@@ -215,3 +214,31 @@ def test_the_lines_of_another_file_are_not_shown(text, here):
     assert done.return_value == 1
     assert "secret" not in done.output
     assert "0:hunter22" not in done.output
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "policies.md"
+BLOCKS = re.findall(r"^```yaml\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+POLICIES = [text for text in BLOCKS if re.match(r"(# policy|rules:|retired:|waivers:)", text)]
+
+
+def test_the_page_has_policies():
+    assert len(POLICIES) == 4
+
+
+@pytest.mark.parametrize("text", POLICIES)
+def test_the_policies_on_the_page_are_right(text, here):
+    is_waiver = text.startswith("waivers:")
+    (here / "policy.yaml").write_text(POLICIES[0] + text if is_waiver else text)
+    policy, problems = read_policy("policy.yaml", True)
+    assert problems == []
+    assert policy is not None
+    assert len(policy.waivers) == is_waiver
+
+
+def test_the_first_example_says_what_the_page_shows(here):
+    (here / "policy.yaml").write_text(POLICIES[0])
+    (here / "configs").mkdir()
+    text = 'dataset:\n  - shards: "s3://b/web-{000..099}.tar"\n    license: CC-BY-NC-4.0\n'
+    (here / "configs" / "web.yaml").write_text(text)
+    done = CliRunner().invoke(cli, ["validate", "--policy", "policy.yaml", "configs"], standalone_mode=False)
+    assert done.output in PAGE.read_text(encoding="utf-8")
