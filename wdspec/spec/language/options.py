@@ -1,6 +1,6 @@
 """Options of a run: mixing, epochs, topology, errors, loading."""
 
-from typing import Annotated, Any, Literal, NamedTuple, get_args
+from typing import Annotated, Any, Literal, NamedTuple, NoReturn, get_args
 
 from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
 
@@ -238,15 +238,18 @@ def read_epoch(value: Any) -> Any:
     if isinstance(value, Epoch):
         return value
     if isinstance(value, str) and not any(c.isdigit() for c in value):
-        if value == "pass":
-            return {"pass": "pad"}
-        hint = (
-            _meant_by(value)
-            or did_you_mean(value, ["pass"])
-            or "write a number of samples, `{batches: n}` or `pass`; leave it out for an endless epoch"
-        )
-        values.refuse("E203", f"{describe(value)} is not the length of an epoch", hint)
+        return {"pass": "pad"} if value == "pass" else _refuse_word(value)
     return {"samples": value}
+
+
+def _refuse_word(word: str) -> NoReturn:
+    """Raise the problem of an epoch that is another word than `pass`."""
+    hint = (
+        _meant_by(word)
+        or did_you_mean(word, ["pass"])
+        or "write a number of samples, `{batches: n}` or `pass`; leave it out for an endless epoch"
+    )
+    values.refuse("E203", f"{describe(word)} is not the length of an epoch", hint)
 
 
 def _meant_by(text: str) -> str:
