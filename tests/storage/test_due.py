@@ -1,6 +1,7 @@
 """Many sources in a store: what the next draws need is requested side by side, and nothing else."""
 
 import io
+import itertools
 import threading
 import time
 
@@ -9,7 +10,7 @@ from servers.counting import CountingServer
 from shardmaking import write_shard
 
 import wdspec
-from wdspec.base.errors import MissingShardError, WdspecError
+from wdspec.base.errors import MissingShardError, ShardError, WdspecError
 from wdspec.read.lean import MANY
 from wdspec.storage.due import AHEAD, DueShards
 from wdspec.storage.environment import Environment
@@ -61,6 +62,23 @@ def test_the_first_batch_requests_what_it_needs_and_the_draws_after_it(tmp_path)
         with loader:
             next(iter(loader))
         assert len(server.fetched) <= 16 + AHEAD
+
+
+def test_shards_that_are_replaced_while_they_are_read_are_an_error(tmp_path):
+    sources = write_sources(tmp_path)
+    with CountingServer(tmp_path) as server:
+        spec = {"dataset": sources(server.url), "batch": 32, "errors": {"retry": 0.05, "skip": ["decode"]}}
+        with wdspec.loader(spec, num_workers=0) as loader:
+            batches = iter(loader)
+            for _ in range(4):
+                next(batches)
+            for shard in range(2):  # all names of a shard are links to one file
+                path = tmp_path / f"s000-{shard}.tar"
+                data = path.read_bytes()
+                with path.open("r+b") as file:
+                    file.write(data.replace(b"0 ", b"9 "))
+            with pytest.raises(ShardError, match=r"changed while it was read: .* before, .* now"):
+                list(itertools.islice(batches, 200))
 
 
 class Gate(UserStore):
