@@ -11,9 +11,16 @@ from cachestores import Caching, Store, Stream, tar_of
 from wdspec.base import handles as handles_module
 from wdspec.base.errors import ShardError, UnusableStoreError, find_lack
 from wdspec.base.handles import FEW, Handles, ReleasableFile, handles
+from wdspec.stores.http_requests import close_idle_connections
 from wdspec.stores.local import open_file
 
 PIECE = 1000
+
+
+@pytest.fixture(autouse=True)
+def no_idle_connections():
+    """Those of other tests would be closed for lack of descriptors."""
+    close_idle_connections()
 
 
 @pytest.fixture

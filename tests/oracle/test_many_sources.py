@@ -20,11 +20,13 @@ import wdspec
 from wdspec.base.errors import UsageError
 from wdspec.base.handles import FEW, MOST
 from wdspec.planning import order
+from wdspec.stores.http_requests import close_idle_connections
 
 
 @pytest.fixture
 def few_descriptors():
     """A process may have 256 descriptors."""
+    close_idle_connections()  # of other tests
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))
     yield

@@ -14,7 +14,7 @@ import wdspec
 from wdspec.read import budget as budget_module
 from wdspec.read.budget import Budget, SourceCounts
 from wdspec.run import stats as run_stats
-from wdspec.run.stats import SourceStats, Tally
+from wdspec.run.stats import RunStats, SourceStats, Tally, describe_stats
 from wdspec.spec.language.options import Errors
 
 
@@ -103,6 +103,16 @@ def test_lines_are_written_and_logged(tmp_path, caplog):
         assert "% waiting; a 6" in caplog.text
         with pytest.raises(wdspec.UsageError, match="seconds above 0"):
             loader.log_stats(every=0)
+
+
+def test_the_line_of_many_sources_has_the_largest_and_those_that_lost_samples():
+    def counts(delivered, **skipped):
+        return SourceStats(delivered, {}, skipped, 0.0, 1, 0, 0)
+
+    sources = {f"s{n:03d}": counts(n) for n in range(100)} | {"bad": counts(1, D202=3)}
+    line = describe_stats(RunStats(7, 2.0, 1.0, sources))
+    assert line.startswith("7 batches, 50% waiting; s080 80; s081 81; ")
+    assert line.endswith("; s099 99; bad 1, D202 3; 80 more sources 3,160")
 
 
 @pytest.mark.parametrize("batch", [4, None])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import wdspec
+from wdspec.base.amounts import LARGEST
 from wdspec.spec.load import load
 
 SPEC = {
@@ -57,3 +58,12 @@ def test_a_notebook_shows_plans_pipelines_and_loaders(tmp_path: Path) -> None:
         assert html.startswith(f"<b>{title}</b>: ")
         assert shown in html
         assert "<td>&lt;a&gt;</td><td>1</td><td>100.00%</td><td>1,000</td><td>8</td>" in html
+
+
+def test_a_notebook_shows_the_largest_of_many_sources() -> None:
+    sources = [{"name": f"s{n:03d}", "shards": f"/x/{n}.tar", "weight": n + 1} for n in range(100)]
+    html = load({"dataset": sources})._repr_html_()
+    assert html.count("<tr>") == 1 + LARGEST + 1
+    assert "s099" in html
+    assert "s000" not in html
+    assert "<td>… and 80 more</td>" in html

@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from math import log10
+
+MOST_ROWS = 60
+"""A table with a row for each source that is longer shows the `LARGEST` sources only."""
+LARGEST = 20
+
+
+def largest_places(sizes: Sequence[float], others: Iterable[int] = ()) -> list[int]:
+    """Return the places of the rows to show: all of a few; else the largest, and some others of importance."""
+    if len(sizes) <= MOST_ROWS:
+        return list(range(len(sizes)))
+    largest = sorted(range(len(sizes)), key=lambda place: -sizes[place])[:LARGEST]
+    return sorted({*largest, *islice(others, LARGEST)})
 
 
 def number(value: float) -> str:

@@ -16,7 +16,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import click
 
+from wdspec.base.amounts import LARGEST as LARGEST
+from wdspec.base.amounts import MOST_ROWS as MOST_ROWS
 from wdspec.base.amounts import join_names as join_names
+from wdspec.base.amounts import largest_places
 from wdspec.base.amounts import number as number
 from wdspec.base.amounts import number_range as number_range
 from wdspec.base.amounts import percent as percent
@@ -30,9 +33,6 @@ if TYPE_CHECKING:
 
 _SPECIAL = re.compile(r"[\\|*_<>\[\]~]")
 Row = tuple[str, ...]
-MOST_ROWS = 60
-"""A table with a row for each source that is longer shows the `LARGEST` sources only."""
-LARGEST = 20
 T = TypeVar("T")
 
 
@@ -61,9 +61,8 @@ class Table(NamedTuple):
         """
         if len(self.rows) <= MOST_ROWS:
             return self
-        largest = sorted(range(len(sizes)), key=lambda place: -sizes[place])[:LARGEST]
-        others = [place for place, row in enumerate(self.rows) if row and row[0].strip() in named][:LARGEST]
-        places = sorted({*largest, *others})
+        others = (place for place, row in enumerate(self.rows) if row and row[0].strip() in named)
+        places = largest_places(sizes, others)
         more = f"… and {len(self.rows) - len(places):,} more, in --format json"
         rest = 1 - sum(sizes[place] for place in places) / (sum(sizes) or 1)
         last = (more, *(percent(rest) if heading == part else "" for heading in self.headings[1:]))

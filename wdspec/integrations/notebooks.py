@@ -5,6 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import Any
 
+from wdspec.base.amounts import largest_places
 from wdspec.base.redaction import redacted_urls
 from wdspec.planning.plan import Plan
 from wdspec.spec.language.display import facts
@@ -31,7 +32,8 @@ def _of_spec(spec: Spec) -> str:
         lines.append((source.name, said.get("shards", ""), share, said.get("decode", "")))
     about = [fact for fact in facts(spec) if fact[0] != "name"]
     title = spec.name or spec.file or "spec"
-    return redacted_urls(_table(title, about, ("source", "shards", "share", "decode"), lines))
+    shares = [float(each.probability or each.weight or each.upsample or 0) for each in spec.sources]
+    return redacted_urls(_table(title, about, ("source", "shards", "share", "decode"), lines, shares))
 
 
 def _of_plan(plan: Plan, title: str, more: list[tuple[str, str]]) -> str:
@@ -57,15 +59,22 @@ def _of_plan(plan: Plan, title: str, more: list[tuple[str, str]]) -> str:
         )
         for source in plan.sources
     ]
-    return _table(title, about, columns, rows)
+    return _table(title, about, columns, rows, [float(source.share) for source in plan.sources])
 
 
 def _table(
-    title: str, about: list[tuple[str, str]], columns: tuple[str, ...], rows: list[tuple[str, ...]]
+    title: str,
+    about: list[tuple[str, str]],
+    columns: tuple[str, ...],
+    rows: list[tuple[str, ...]],
+    shares: list[float],
 ) -> str:
-    """Make HTML of a heading, a line of facts, and a table."""
+    """Make HTML of a heading, a line of facts, and a table; of many rows, of those with the largest shares."""
+    shown = [rows[place] for place in largest_places(shares)]
+    if more := len(rows) - len(shown):
+        shown.append((f"… and {more:,} more", *[""] * (len(columns) - 1)))
     said = ", ".join(f"{escape(key)} <code>{escape(value)}</code>" for key, value in about)
     head = "".join(f"<th>{escape(column)}</th>" for column in columns)
-    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in shown)
     table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
     return f"<b>{escape(title)}</b>{': ' if said else ''}{said}{table}"

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from wdspec.base.amounts import largest_places
 from wdspec.base.errors import log_fields
 from wdspec.base.process import ProcessCounts, process_counts
 from wdspec.planning.order import Delays
@@ -345,15 +346,31 @@ def warn_if_nothing_is_left(tally: Tally, sources: Sequence[Source], ranks: str)
 
 
 def describe_stats(stats: RunStats) -> str:
-    """Return a line such as `1,024 batches, 3% waiting; laion 9,000, D202 3; coyo 1,000`."""
+    """Return a line such as `1,024 batches, 3% waiting; laion 9,000, D202 3; coyo 1,000`.
+
+    Of many sources, it has those with most samples, and those that lost some.
+    """
     waited = 100 * (stats.waited or 0.0) / max(stats.seconds, 1e-9)
     parts = [f"{stats.batches:,} batches, {waited:.0f}% waiting"]
-    for name, source in stats.sources.items():
-        left = {**source.dropped, **source.skipped}
-        if source.unjoined:
-            left["unjoined"] = source.unjoined
-        parts.append(f"{name} {source.delivered:,}" + "".join(f", {kind} {n:,}" for kind, n in left.items()))
+    sources = list(stats.sources.items())
+    sizes = [source.delivered for _, source in sources]
+    places = largest_places(sizes, (place for place, (_, each) in enumerate(sources) if _left_of(each)))
+    for name, source in (sources[place] for place in places):
+        left = "".join(f", {kind} {n:,}" for kind, n in _left_of(source).items())
+        parts.append(f"{name} {source.delivered:,}{left}")
+    if more := len(sources) - len(places):
+        rest = sum(sizes) - sum(sizes[place] for place in places)
+        parts.append(f"{more:,} more sources {rest:,}")
     return "; ".join(parts)
+
+
+def _left_of(source: SourceStats) -> dict[str, int]:
+    """Return how many samples were left out, by cause."""
+    return {
+        **source.dropped,
+        **source.skipped,
+        **({"unjoined": source.unjoined} if source.unjoined else {}),
+    }
 
 
 def describe_ranks(ranks: Sequence[int], total: int) -> str:

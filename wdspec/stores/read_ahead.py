@@ -353,8 +353,12 @@ class ReadAhead(RawStream):
     def _fetch_lacking(self) -> None:
         with self.lock:
             self._is_preparing = False
-            while self._lacking > 0 and not self.done:
-                self.fetch_piece()
+            self._fetch_rest()
+
+    def _fetch_rest(self) -> None:
+        """Fetch all bytes of a request, so that its connection is free for others; the caller holds the lock."""
+        while self._needs is not None and self._lacking > 0 and not self.done:
+            self.fetch_piece()
 
     def fetch_piece(self) -> None:
         """Fetch one piece; the caller holds the lock."""
@@ -387,10 +391,10 @@ class ReadAhead(RawStream):
         """Return how many bytes to fetch at a time; if only some are, the store is asked for no others."""
         if self._needs is None:
             return PIECE
-        span = max(least_piece(len(_open.value)), self._lacking)
+        piece = least_piece(len(_open.value))
         if hasattr(self._inner, "span"):
-            self._inner.span = span
-        return min(PIECE, span)
+            self._inner.span = max(piece, self._lacking)
+        return piece  # in small pieces, as one stays until all of it is read
 
     def seekable(self) -> bool:
         with interruptible(self.lock):
@@ -483,6 +487,7 @@ class ReadAhead(RawStream):
             try:
                 if not self._pieces:
                     self.fetch_piece()
+                    self._fetch_rest()
             finally:
                 self.lock.release()
             background_fetcher().wake()  # it skipped this task while the lock was held

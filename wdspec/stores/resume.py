@@ -184,10 +184,12 @@ class ResumingStream(RawStream):
         at = self._position - self._piece_at
         if not 0 <= at < len(self._piece):
             self._piece = b""  # free it before the next one arrives
-            wanted = max(size, PIECE if self.span is None else min(self.span, PIECE))
+            wanted = max(size, PIECE) if self.span is None else size
             self._piece, self._piece_at, at = self._next_piece(wanted), self._position, 0
         data = self._piece[at : at + size] if at or size < len(self._piece) else self._piece
         self._position += len(data)
+        if self.span is not None and at + len(data) == len(self._piece):
+            self._piece = b""  # one of many streams, which would hold much together
         return data
 
     def close(self) -> None:
