@@ -10,7 +10,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from hypothesis import settings
 from servers.fixtures import azure, gcs, nginx, proxy, s3, sshd
+
+settings.register_profile("patient", deadline=None)  # a loaded machine may take any time for an example
+settings.load_profile("patient")
 
 __all__ = ["azure", "gcs", "nginx", "proxy", "s3", "sshd"]
 
