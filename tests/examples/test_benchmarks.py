@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from speed import mostly_long
 
 ROOT = Path(__file__).parents[2]
 BENCHMARKS = ROOT / "benchmarks"
@@ -13,19 +14,18 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks.__main__ import TABLES  # noqa: E402 - as the command finds it
 
+ROWS = {
+    "decoding.py": 21,
+    "cluster_state.py": 3,
+    "writing.py": 2,
+    "checking.py": 3,
+    "counting.py": 3,
+    "hand_over.py": 7,
+    "ray_data.py": 2,
+}
 
-@pytest.mark.parametrize(
-    ("script", "rows"),
-    [
-        ("decoding.py", 21),
-        ("cluster_state.py", 3),
-        ("writing.py", 2),
-        ("checking.py", 3),
-        ("counting.py", 3),
-        ("hand_over.py", 7),
-        pytest.param("ray_data.py", 2, marks=pytest.mark.long),
-    ],
-)
+
+@pytest.mark.parametrize(("script", "rows"), mostly_long(ROWS.items(), [("counting.py", 3)]))
 def test_a_quick_run_prints_the_table(script, rows):
     done = subprocess.run(
         [sys.executable, BENCHMARKS / script, "--quick"], capture_output=True, text=True, timeout=280

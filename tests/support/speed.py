@@ -7,4 +7,9 @@ def mostly_long(values, fast):
     """These values of a parameter, of which all but those in `fast` are long."""
     values, fast = list(values), list(fast)
     assert all(value in values for value in fast)
-    return [value if value in fast else pytest.param(value, marks=pytest.mark.long) for value in values]
+    return [
+        value
+        if value in fast
+        else pytest.param(*(value if isinstance(value, tuple) else (value,)), marks=pytest.mark.long)
+        for value in values
+    ]

@@ -281,6 +281,8 @@ def _of_list(node: Node, text: str, base: str, rules: Sequence[Rule]) -> Iterato
             yield Place(node, name, base, unknown=f"the list `{name}` is not a local file")
             return
         found = _read_list(location, name[: name.rfind("/") + 1], base)
+    except GeneratorExit:  # at exit, the names below may already be None
+        raise
     except (WdspecError, OSError) as error:
         reason = error.message if isinstance(error, WdspecError) else error.strerror
         yield Place(node, name, base, unknown=f"the list `{name}` cannot be read: {reason}")
