@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -24,12 +26,16 @@ BROKEN = {
 }
 
 
-@pytest.fixture(scope="module")
-def server():
+def need_server():
     if not SERVER.exists():
         if os.environ.get("CI"):
             pytest.fail("yaml-language-server is not installed: run scripts/servers")
         pytest.skip("yaml-language-server is not installed: run scripts/servers")
+
+
+@pytest.fixture(scope="module")
+def server():
+    need_server()
     with LanguageServer(ROOT / "schemas" / "wdspec.schema.json") as server:
         for path in EXAMPLES:
             server.open(path.name, path.read_text(encoding="utf-8"))
@@ -84,3 +90,39 @@ def test_every_key_is_described_in_markdown():
     for holder in (schema, *schema["$defs"].values()):
         for key, value in holder.get("properties", {}).items():
             assert value["markdownDescription"].startswith(f"**{key}**: "), key
+
+
+def project(folder):
+    """A folder with the schema, as the page says."""
+    (folder / "wdspec.schema.json").write_text(json.dumps(json_schema()))
+    (folder / "configs").mkdir()
+    return folder
+
+
+PAGE = (ROOT / "docs" / "ci.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("language", ["json", "lua"])
+def test_the_settings_on_the_page_find_the_schema(language, tmp_path):
+    need_server()
+    [block] = re.findall(rf"^ +```{language}\n(.*?)^ +```", PAGE, re.M | re.S)
+    if language == "json":
+        settings = {"schemas": json.loads(block)["yaml.schemas"]}
+    else:  # a Lua table of this form is JSON with other marks
+        [schema] = re.findall(r'\["(.*?)"\] = \{(.*?)\}', block)
+        settings = {"schemas": {schema[0]: re.findall(r'"(.*?)"', schema[1])}}
+    with LanguageServer(settings=settings, folder=project(tmp_path)) as server:
+        server.open("configs/a.yaml", SOURCE + "    wieght: 1\n")
+        server.open("b.wdspec.yaml", SOURCE + "    wieght: 1\n")
+        server.open("compose.yaml", "services: {a: {image: b}}\n")
+        for name in ("configs/a.yaml", "b.wdspec.yaml"):
+            assert "wieght" in server.problems(name)[0]["message"]
+        assert server.problems("compose.yaml") == []
+
+
+def test_the_line_on_the_page_finds_the_schema(tmp_path):
+    need_server()
+    [line] = re.findall(r"^# yaml-language-server: .*$", PAGE, re.M)
+    with LanguageServer(settings={"validate": True}, folder=project(tmp_path)) as server:
+        server.open("a.yaml", f"{line}\n{SOURCE}    wieght: 1\n")
+        assert "wieght" in server.problems("a.yaml")[0]["message"]

@@ -13,10 +13,19 @@ SERVER = Path(__file__).parent / "node_modules" / "yaml-language-server" / "bin"
 
 
 class LanguageServer:
-    """Opens documents, each below a line that names its schema, and asks about them."""
+    """Opens documents, and asks about them.
 
-    def __init__(self, schema: Path) -> None:
-        self._schema = schema.as_uri()
+    Args:
+        schema: named by a line above each document; None if `settings` name it.
+        settings: further settings of YAML, as in an editor.
+        folder: the folder that is open in the editor.
+    """
+
+    def __init__(
+        self, schema: Path | None = None, settings: dict[str, Any] | None = None, folder: Path = Path("/")
+    ) -> None:
+        self._line = "" if schema is None else f"# yaml-language-server: $schema={schema.as_uri()}\n"
+        self._settings, self._folder = settings or {}, folder
         self._numbers = itertools.count(1)
         self._answers: dict[int, Any] = {}
         self._found: dict[str, list[dict[str, Any]]] = {}
@@ -31,9 +40,15 @@ class LanguageServer:
 
     def __enter__(self) -> LanguageServer:
         self._reader.start()
+        uri = self._folder.as_uri() if self._settings else None
         self.ask(
             "initialize",
-            {"processId": None, "rootUri": None, "capabilities": {"workspace": {"configuration": True}}},
+            {
+                "processId": None,
+                "rootUri": uri,
+                "workspaceFolders": uri and [{"uri": uri, "name": "project"}],
+                "capabilities": {"workspace": {"configuration": True}},
+            },
         )
         self._send("initialized", {})
         return self
@@ -44,18 +59,18 @@ class LanguageServer:
         self._reader.join()
 
     def open(self, name: str, text: str) -> None:
-        """Opens a document; its own first line is line 1, counted from 0."""
-        text = f"# yaml-language-server: $schema={self._schema}\n{text}"
-        document = {"uri": f"file:///{name}", "languageId": "yaml", "version": 1, "text": text}
+        """Opens a document; below a line with a schema, its own first line is line 1, counted from 0."""
+        text = f"{self._line}{text}"
+        document = {"uri": self._uri(name), "languageId": "yaml", "version": 1, "text": text}
         self._send("textDocument/didOpen", {"textDocument": document})
 
     def problems(self, name: str) -> list[dict[str, Any]]:
         """What the editor would mark in a document that was opened."""
         with self._arrived:
-            assert self._arrived.wait_for(lambda: f"file:///{name}" in self._found, 60), (
+            assert self._arrived.wait_for(lambda: self._uri(name) in self._found, 60), (
                 "the server says nothing"
             )
-            return self._found[f"file:///{name}"]
+            return self._found[self._uri(name)]
 
     def ask(self, method: str, parameters: Any) -> Any:
         """The result of a request."""
@@ -67,8 +82,11 @@ class LanguageServer:
 
     def at(self, method: str, name: str, line: int, column: int) -> Any:
         """The result of a request about a place, counted from 0."""
-        place = {"textDocument": {"uri": f"file:///{name}"}, "position": {"line": line, "character": column}}
+        place = {"textDocument": {"uri": self._uri(name)}, "position": {"line": line, "character": column}}
         return self.ask(f"textDocument/{method}", place)
+
+    def _uri(self, name: str) -> str:
+        return (self._folder / name).as_uri()
 
     def _send(self, method: str | None, body: Any, number: int | None = None) -> None:
         message: dict[str, Any] = {"jsonrpc": "2.0"}
@@ -93,6 +111,7 @@ class LanguageServer:
     def _take(self, message: dict[str, Any]) -> None:
         if message.get("method") == "workspace/configuration":
             settings = {"validate": True, "hover": True, "completion": True, "schemaStore": {"enable": False}}
+            settings |= self._settings
             sections = [each.get("section") for each in message["params"]["items"]]
             self._send(None, [settings if each == "yaml" else {} for each in sections], message["id"])
         elif "method" in message and "id" in message:
