@@ -13,6 +13,7 @@ from random import Random
 import mdsdata
 import numpy as np
 import pytest
+from commandline import within
 from mdsdata import COLUMNS, COMPRESSIONS, MODES, index_of, pixels, plain_shard, show, value
 from PIL import Image
 from speed import mostly_long
@@ -21,7 +22,8 @@ import wdspec
 from wdspec.base.errors import ShardError
 from wdspec.cache.fill import CopyCheck
 from wdspec.formats import mds
-from wdspec.formats.mds import MdsSamples, read_index
+from wdspec.formats.mds import MdsSamples
+from wdspec.formats.mds_index import read_index
 from wdspec.formats.samples import no_field, only_key
 
 FILES = Path(__file__).parent / "mds"
@@ -372,3 +374,16 @@ def test_the_library_itself_reads_the_same_values(tmp_path):
     assert len(theirs) == len(ours)
     for row, sample in zip(theirs, ours, strict=True):
         assert row == {name: show(sample[name], COLUMNS[name]) for name in COLUMNS}
+
+
+def test_policies_and_find_know_the_shards_of_a_local_index(tmp_path):
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "index.json").write_text(index_of(["a.mds", "b.mds"]))
+    (tmp_path / "s.yaml").write_text("dataset:\n  - {name: a, shards: '@old/index.json'}\n")
+    (tmp_path / "p.yaml").write_text("retired:\n  - {shards: '*/old/b.mds', reason: withdrawn}\n")
+    out, _ = within("validate", "s.yaml", "--policy", "p.yaml", folder=tmp_path, code=1)
+    assert "P102" in out
+    assert "cannot be known" not in out
+    (tmp_path / "p.yaml").write_text("retired:\n  - {shards: '*/old/c.mds', reason: withdrawn}\n")
+    assert "P102" not in within("validate", "s.yaml", "--policy", "p.yaml", folder=tmp_path)[0]
+    assert "s.yaml" in within("find", "old/b.mds", ".", folder=tmp_path)[0]

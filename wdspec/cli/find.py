@@ -14,6 +14,8 @@ from wdspec.base.redaction import printable
 from wdspec.cli.lint_files import exclude_option, find_files
 from wdspec.cli.output import Block, pluralize, show_report, table_of
 from wdspec.cli.spec_options import form_option, parse_assignments, var_option
+from wdspec.formats.mds_index import read_index
+from wdspec.shards.listing import is_index
 from wdspec.spec.build import Composition
 from wdspec.spec.files import read_from_disk
 from wdspec.spec.language.values import FilePath, Model
@@ -293,9 +295,13 @@ def _lines_of(name: str, base: str) -> Iterator[tuple[str, str]]:
     if scheme_of(name):
         return
     try:
-        text = read_from_disk(path, True, MAX_BYTES).decode("utf-8", "surrogateescape")
+        data = read_from_disk(path, True, MAX_BYTES)
+        if is_index(f"@{name}"):
+            lines = [shard for names in read_index(data) for shard in names if shard]
+        else:
+            lines = data.decode("utf-8", "surrogateescape").splitlines()
     except (OSError, ValueError):
         return
-    for line in map(str.strip, text.splitlines()):
+    for line in map(str.strip, lines):
         if line and not line.startswith("#") and "\0" not in line:
             yield line, os.path.dirname(path)

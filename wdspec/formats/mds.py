@@ -1,4 +1,4 @@
-"""`MdsSamples`: reading a shard of MosaicML Streaming (MDS), and the list of shards in an `index.json`.
+"""`MdsSamples`: reading a shard of MosaicML Streaming (MDS).
 
 A shard describes itself: the number of samples, their offsets, a JSON text with the columns, then the samples. A sample
 is the sizes of its values that vary, then its values, column after column. All numbers are little-endian. The format is
@@ -426,41 +426,6 @@ def _recognize(head: bytes) -> ShardError:
     else:
         why = f"not a shard of MDS: it does not start with the number of samples and their offsets; {REFETCH}"
     return ShardError(why, code="D106", offset=0)
-
-
-def read_index(data: bytes) -> list[tuple[str, str | None]]:
-    """Return the names of the shards in an `index.json`, each with its name before compression if it is compressed.
-
-    Raises:
-        ValueError: it is not an index of MDS, or a name leads out of its folder.
-    """
-    try:
-        found = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"it is not JSON: {_shorten(error)}") from error
-    shards = found.get("shards") if isinstance(found, dict) else None
-    if not isinstance(shards, list) or not shards:
-        raise ValueError("it lists no shards")
-    names = []
-    for number, shard in enumerate(shards):
-        if not isinstance(shard, dict) or shard.get("format") != "mds" or shard.get("version") != 2:
-            raise ValueError(f"its shard {number} is not of version 2 of the format mds")
-        raw, packed = (_name_in(shard.get(key), number) for key in ("raw_data", "zip_data"))
-        if raw is None and packed is None:
-            raise ValueError(f"its shard {number} has no name")
-        names.append((packed or cast(str, raw), raw if packed else None))
-    return names
-
-
-def _name_in(file: Any, number: int) -> str | None:
-    if file is None:
-        return None
-    name = file.get("basename") if isinstance(file, dict) else None
-    if not isinstance(name, str) or not re.fullmatch(r"(?!\.)[^\x00-\x1f/\\?#*{}\[\]%@]+", name):
-        raise ValueError(
-            f"its shard {number} has the name {show_value(name)}, which is not that of a file in its folder"
-        )
-    return name
 
 
 def _shorten(error: Exception) -> str:

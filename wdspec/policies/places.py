@@ -308,7 +308,7 @@ class _List(NamedTuple):
 
 @lru_cache(maxsize=256)
 def _read_list(path: str, folder: str, base: str) -> _List:
-    from wdspec.shards.listing import read_list, refuse_other_file
+    from wdspec.shards.listing import is_index, read_index_of, read_list, refuse_other_file
     from wdspec.storage.storage import Storage
 
     if os.path.exists(path) and not os.path.isfile(path):  # a pipe would not end
@@ -316,7 +316,9 @@ def _read_list(path: str, folder: str, base: str) -> _List:
     storage = Storage()
     plain: list[str] = []
     patterns: list[tuple[int, str]] = []
-    for number, line in read_list(path, storage):
+    if is_index(f"@{path}"):
+        plain = [folder + name for name in read_index_of(path, storage)]
+    for number, line in () if plain else read_list(path, storage):
         if not (plain or patterns):
             refuse_other_file(line, os.path.dirname(path) + "/", "/", storage)
         start = folder if is_relative(line) and not line.startswith("{") else ""

@@ -23,6 +23,7 @@ from wdspec.base.encodings import name_wide
 from wdspec.base.errors import ShardError, UrlError, UsageError, WdspecError, warn_user
 from wdspec.base.redaction import redact
 from wdspec.formats.compression import TAR_SUFFIXES
+from wdspec.formats.mds_index import read_index
 from wdspec.spec.spec import Source
 from wdspec.storage.environment import Resolution
 from wdspec.storage.storage import Storage
@@ -272,8 +273,9 @@ def _runs_of_list(text: str, base: str, storage: Storage) -> list[urls.ShardRun]
     try:
         if text.endswith(("@", "/")):
             raise UrlError("after `@`, write the name of a text file with one URL per line")
-        if _directory_of(text[1:]) + "index.json" == re.split("[?#]", text[1:], maxsplit=1)[0]:
-            runs.add(_list_index(text, base, storage), prefix)
+        if is_index(text):
+            location = storage.resolve(urls.ShardUrl(text[1:], base)).location
+            runs.add(read_index_of(location, storage), prefix)
             return runs.runs()
         for number, line in read_list(storage.resolve(urls.ShardUrl(text[1:], base)).location, storage):
             if last_line is None:
@@ -290,11 +292,18 @@ def _runs_of_list(text: str, base: str, storage: Storage) -> list[urls.ShardRun]
     return runs.runs()
 
 
-def _list_index(text: str, base: str, storage: Storage) -> list[str]:
-    """Return the names of the shards in an `index.json` of MDS. In a local folder, those that are there count."""
-    from wdspec.formats.mds import read_index  # numpy is needed only there
+def is_index(text: str) -> bool:
+    """Whether a list is the `index.json` of MDS shards, by its name."""
+    return _directory_of(text[1:]) + "index.json" == re.split("[?#]", text[1:], maxsplit=1)[0]
 
-    location = storage.resolve(urls.ShardUrl(text[1:], base)).location
+
+def read_index_of(location: str, storage: Storage) -> list[str]:
+    """Return the names of the shards in an `index.json` of MDS. In a local folder, those that are there count.
+
+    Raises:
+        MissingShardError: it does not exist.
+        ShardError: it cannot be read, or is another file.
+    """
     folder = os.path.dirname(urls.local_path(location) or "")
     with storage.open_location(location) as raw, io.BufferedReader(cast(io.RawIOBase, raw)) as file:
         try:
