@@ -98,7 +98,44 @@ def test_a_start_that_left_no_record_is_named(spec):
     assert {name: each["samples"] for name, each in found["sources"].items()} == first + lost + last
     assert sum(each["bytes"] for each in found["sources"].values()) == read + more
     for form in ("text", "summary"):
-        assert "ank 0 read the steps 6 to 9 in a start that left no record" in report(*files, form=form)
+        assert "he steps 6 to 9 of ranks 0 of 1 were read in a start that left no record" in report(
+            *files, form=form
+        )
+
+
+def start_ranks(spec, state, ranks, steps, name):
+    """Read some steps on a number of ranks, with a record of each; returns the state, what came, and the bytes."""
+    received, read, states = Counter(), 0, []
+    for rank in range(ranks):
+        with wdspec.loader(spec, num_workers=0, rank=rank, world_size=ranks) as loader:
+            if state is not None:
+                loader.load_state_dict(state)
+            for batch in islice(loader, steps):
+                received.update(batch["__source__"])
+            wdspec.log_run(loader, f"{name}-{rank}.json")
+            read += sum(each.bytes for each in loader.stats().sources.values())
+            states.append(loader.state_dict())
+    return wdspec.merge_states(states), received, read
+
+
+def test_starts_may_have_other_numbers_of_processes(spec):
+    spec |= {"elastic": {"ranks": 2, "workers": 1}, "epoch": 400}
+    state, total, read = None, Counter(), 0
+    for name, ranks, steps in (("a", 2, 6), ("b", 1, 3), ("c", 2, 2)):
+        state, received, more = start_ranks(spec, state, ranks, steps, name)
+        total, read = total + received, read + more
+    files = sorted(path.name for path in Path().glob("[abc]-*.json"))
+    found = json.loads(report(*files))
+    assert {name: each["samples"] for name, each in found["sources"].items()} == total
+    assert sum(each["bytes"] for each in found["sources"].values()) == read
+    text = report(*files, form="text")
+    assert "left no record" not in text
+    assert "without those" not in text
+    without = [file for file in files if file != "b-0.json"]
+    assert "the steps 6 to 9 of ranks 0 to 1 of 2" in report(*without, form="text")
+    assert "bytes are without those of 1 process " in report(*(set(files) - {"a-1.json"}), form="text")
+    said = within("report", *(set(files) - {"c-1.json"}), folder=".", code=1)[1]
+    assert "name the last records of all ranks" in said
 
 
 def test_events_follow_the_schema_of_openlineage(spec):

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.ipc
 import pyarrow.parquet as pq
 import pytest
+from mdsdata import plain_shard
 from rotating import rotating_loader
 from runs import Listed
 from speed import mostly_long
@@ -24,7 +25,7 @@ GROUP = 16
 
 
 def write_sources(folder, kinds):
-    """The same samples in different formats: source -> `tar`, `parquet` or `arrow`."""
+    """The same samples in different formats: source -> `tar`, `parquet`, `arrow` or `mds`."""
     for name, shards in ROWS.items():
         for shard, rows in enumerate(shards):
             stem = f"{name}-{shard:03d}"
@@ -35,6 +36,11 @@ def write_sources(folder, kinds):
             path = folder / f"{stem}.{kinds[name]}"
             if kinds[name] == "parquet":
                 pq.write_table(table, path, row_group_size=GROUP)
+            elif kinds[name] == "mds":
+                rows_of_bytes = [
+                    {each: row[each].encode() for each in ("__key__", "txt")} for row in table.to_pylist()
+                ]
+                path.write_bytes(plain_shard({"__key__": "str", "txt": "str"}, rows_of_bytes))
             elif kinds[name] == "arrow":
                 with pa.ipc.new_stream(path, table.schema) as writer:
                     writer.write_table(table, max_chunksize=GROUP)
@@ -111,7 +117,9 @@ def take(loader, count):
 @pytest.mark.parametrize("case", mostly_long(range(12), range(4)))
 def test_a_mix_of_formats_has_the_order_of_a_tar_mix(case, tmp_path):
     draw = random.Random(case)
-    kinds = dict(zip(ROWS, draw.sample(["tar", "parquet", "arrow"], 3), strict=True)) if case else MIXED
+    kinds = (
+        dict(zip(ROWS, draw.sample(["tar", "parquet", "arrow", "mds"], 3), strict=True)) if case else MIXED
+    )
     for folder, each in (("tars", TARS), ("mixed", kinds)):
         (tmp_path / folder).mkdir()
         write_sources(tmp_path / folder, each)

@@ -37,15 +37,19 @@ def report(files: tuple[str, ...], form: str, model: str | None) -> None:
     if form in ("text", "json"):
         show_report(found, form)
         return
-    from wdspec.cli.report_documents import events_of, spdx_of, summary_of  # most reports are tables
-
     newest = max(records.values(), key=age)
     if form == "openlineage":
+        from wdspec.cli.report_events import events_of  # most reports are tables
+
         for event in events_of(found, [*records.values()]):
             click.echo(json.dumps(event, ensure_ascii=False))
     elif form == "spdx":
+        from wdspec.cli.report_spdx import spdx_of
+
         click.echo(json.dumps(spdx_of(found, newest, model), indent=1, ensure_ascii=False))
     else:
+        from wdspec.cli.report_summary import summary_of
+
         click.echo(summary_of(found, newest, model), nl=False)
 
 

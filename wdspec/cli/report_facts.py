@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from wdspec.base.errors import UsageError
+from wdspec.base.redaction import redacted_urls
 from wdspec.cli.output import Block, Table, Warning, number, percent, pluralize, size
 from wdspec.read.counts import Amount
 from wdspec.run.stats import describe_ranks
@@ -18,6 +19,10 @@ class Start:
 
     rank: int
     """The rank of the process."""
+    world_size: int
+    """The number of processes."""
+    ranks: tuple[int, ...]
+    """The canonical ranks that its record is of."""
     first: int
     """Global batches that the run had yielded before."""
     last: int
@@ -50,17 +55,29 @@ class ReadReport:
     """The starts that have left records, by rank and in order."""
 
     @property
-    def gaps(self) -> list[tuple[int, int, int]]:
-        """(rank, step, step): steps that a process read without a later record, between those of two starts."""
-        found = []
-        for rank in dict.fromkeys(start.rank for start in self.starts):
+    def gaps(self) -> list[tuple[tuple[int, ...], int, int]]:
+        """(canonical ranks, step, step): steps between those of two starts, of which no start has a record.
+
+        Canonical ranks count, since the number of processes may differ from start to start.
+        """
+        found: dict[tuple[int, int], list[int]] = {}
+        for rank in sorted({rank for start in self.starts for rank in start.ranks}):
             reached = 0
-            for start in self.starts:
-                if start.rank == rank:
+            for start in sorted(self.starts, key=lambda start: start.first):
+                if rank in start.ranks:
                     if start.first > reached:
-                        found.append((rank, reached, start.first))
+                        found.setdefault((reached, start.first), []).append(rank)
                     reached = max(reached, start.last)
-        return found
+        return [(tuple(ranks), *steps) for steps, ranks in found.items()]
+
+    @property
+    def silent(self) -> int:
+        """Processes of starts that left no record, so that what they read does not count as bytes."""
+        processes: dict[int, set[int]] = {}
+        for start in self.starts:
+            processes.setdefault(start.first, set()).add(start.rank)
+        sizes = {start.first: start.world_size for start in self.starts}
+        return sum(sizes[first] - len(ranks) for first, ranks in processes.items())
 
     def blocks(self) -> Iterator[Block]:
         kinds = [*Amount._fields, "bytes"]
@@ -90,16 +107,18 @@ class ReadReport:
                 f"the records were written at different steps, {self.batches:,} to {self.newest:,}; write them at "
                 "the same one"
             )
-        for rank, first, last in self.gaps:
-            yield Warning(describe_gap(rank, first, last))
+        for gap in self.gaps:
+            yield Warning(self.describe_gap(*gap))
+        if self.silent:
+            yield f"bytes are without those of {pluralize(self.silent, 'process', 'processes')} that wrote no record"
 
-
-def describe_gap(rank: int, first: int, last: int) -> str:
-    """Say which steps have no record, and what this means."""
-    return (
-        f"rank {rank} read the steps {first:,} to {last:,} in a start that left no record of them (it was killed "
-        "before, or its record is not named): their bytes do not count; samples, cost and tokens do"
-    )
+    def describe_gap(self, ranks: tuple[int, ...], first: int, last: int) -> str:
+        """Say which steps have no record, and what this means."""
+        return (
+            f"the steps {first:,} to {last:,} of ranks {describe_ranks(ranks, self.of)} were read in a start that left "
+            "no record of them (it was killed before, or its record is not named): their bytes do not count; samples, "
+            "cost and tokens do"
+        )
 
 
 def _cells(amounts: Mapping[str, float], totals: Mapping[str, float]) -> Iterator[str]:
@@ -160,6 +179,8 @@ def add_records(records: Mapping[str, Mapping[str, Any]]) -> ReadReport:
         tuple(
             Start(
                 each["read"]["rank"],
+                each["topology"]["world_size"],
+                tuple(each["read"]["canonical_ranks"]),
                 each["read"]["start"]["batches"],
                 each["read"]["batches"],
                 each["time"],
@@ -179,7 +200,8 @@ def _choose_newest(records: Mapping[str, Mapping[str, Any]]) -> list[Mapping[str
         taken = [rank for rank in ranks if rank in owners]
         if taken and (len(taken) < len(ranks) or "start" not in each["read"]):
             raise UsageError(
-                f"{owners[taken[0]]} has rank {taken[0]} too, so it would count twice; leave out one of them",
+                f"{owners[taken[0]]} has rank {taken[0]} too, so it would count twice; leave out one of them, or name "
+                "the last records of all ranks",
                 file=file,
             )
         if not taken:
@@ -197,3 +219,12 @@ def _last_of_starts(records: Mapping[str, Mapping[str, Any]]) -> list[Mapping[st
     return sorted(
         last.values(), key=lambda each: (each["read"]["rank"], each["read"]["start"]["batches"], age(each))
     )
+
+
+def sources_of(record: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """The entries of the sources in the spec, by name."""
+    return {str(each.get("name", "")): each for each in record["spec"].get("dataset", ())}
+
+
+def locations_of(entry: Mapping[str, Any]) -> list[str]:
+    return [redacted_urls(str(each)) for each in entry.get("shards", ())]
