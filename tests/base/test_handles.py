@@ -2,11 +2,11 @@
 
 import contextlib
 import os
-import resource
 import threading
 
 import pytest
 from cachestores import Caching, Store, Stream, tar_of
+from descriptors import count_descriptors, few_descriptors
 
 from wdspec.base import handles as handles_module
 from wdspec.base.errors import ShardError, UnusableStoreError, find_lack
@@ -14,6 +14,7 @@ from wdspec.base.handles import FEW, Handles, ReleasableFile, handles
 from wdspec.stores.http_requests import close_idle_connections
 from wdspec.stores.local import open_file
 
+__all__ = ["few_descriptors"]
 PIECE = 1000
 
 
@@ -31,19 +32,6 @@ def crowded(monkeypatch):
     yield
     for descriptor in opened:
         os.close(descriptor)
-
-
-@pytest.fixture
-def few_descriptors():
-    """A process may have 256 descriptors."""
-    before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_NOFILE, before)
-
-
-def count_descriptors():
-    return len(os.listdir("/proc/self/fd"))
 
 
 def write_files(folder, count):

@@ -5,12 +5,12 @@ import itertools
 import json
 import os
 import random
-import resource
 from collections import defaultdict
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from descriptors import count_descriptors, few_descriptors
 from oracle.model import Model
 from oracle.plain import plain
 from servers.counting import CountingServer
@@ -20,21 +20,8 @@ import wdspec
 from wdspec.base.errors import UsageError
 from wdspec.base.handles import FEW, MOST
 from wdspec.planning import order
-from wdspec.stores.http_requests import close_idle_connections
 
-
-@pytest.fixture
-def few_descriptors():
-    """A process may have 256 descriptors."""
-    close_idle_connections()  # of other tests
-    before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_NOFILE, before)
-
-
-def count_descriptors():
-    return len(os.listdir("/proc/self/fd"))
+__all__ = ["few_descriptors"]
 
 
 def write_links(folder, count):
