@@ -410,6 +410,8 @@ def test_sarif_matches_types_generated_from_its_schema(here: Path) -> None:
 def test_junit_has_a_case_for_each_file(here: Path) -> None:
     from xml.etree import ElementTree
 
+    from junitparser import JUnitXml
+
     (here / "rude.yaml").write_text('dataset:\n  - shards: a.tar\n    "\\b<&\\uFFFF": 1\n')
     text = run("--format", "junit", "good.yaml", "bad.yaml", "warned.yml", "rude.yaml").output
     suite = ElementTree.fromstring(text)[0]
@@ -419,6 +421,11 @@ def test_junit_has_a_case_for_each_file(here: Path) -> None:
     failure = suite[1][0]
     assert failure.get("type") == "E201"
     assert "did you mean `extensions`?" in (failure.text or "")
+    [read] = JUnitXml.fromstring(text)
+    assert (read.tests, read.failures, read.errors, read.skipped) == (4, 2, 0, 0)
+    counted = JUnitXml.fromstring(text)
+    counted.update_statistics()  # it counts the cases
+    assert (counted.tests, counted.failures, counted.errors) == (4, 2, 0)
 
 
 def test_the_version_is_printed() -> None:

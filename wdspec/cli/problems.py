@@ -11,20 +11,19 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import PurePath
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
 import click
 
 import wdspec
 from wdspec.base.errors import did_you_mean
-from wdspec.base.redaction import escape_controls, escape_json
+from wdspec.base.redaction import escape_controls
 from wdspec.cli.output import pluralize, show_problem
 from wdspec.spec.problems import Problem
 
 if TYPE_CHECKING:
-    from junitparser import TestCase
-    from sarif_pydantic import ReportingDescriptor, Result
+    from xml.etree.ElementTree import Element
 
 
 class CheckedSpec(NamedTuple):
@@ -125,29 +124,25 @@ def json_report(checked: Iterable[CheckedSpec]) -> Iterator[str]:
 
 def sarif_report(checked: Iterable[CheckedSpec]) -> Iterator[str]:
     """SARIF 2.1.0 (https://docs.oasis-open.org/sarif/sarif/v2.1.0): one run, with a rule for each code."""
-    from sarif_pydantic import Run, Sarif, Tool, ToolDriver
-
     problems = _problems(checked)
     codes = sorted({problem.code for problem in problems})
-    rules = [_sarif_rule(code) for code in codes]
-    driver = ToolDriver(name="wdspec", version=wdspec.__version__, rules=rules)
+    driver = {"name": "wdspec", "version": wdspec.__version__, "rules": list(map(_sarif_rule, codes))}
     results = [_sarif_result(problem, codes.index(problem.code)) for problem in problems]
-    run = Run(tool=Tool(driver=driver), results=results, columnKind="unicodeCodePoints")
-    document = Sarif(version="2.1.0", **{"$schema": SARIF_SCHEMA}, runs=[run])
-    yield escape_json(document.model_dump_json(by_alias=True, exclude_none=True, indent=2))
+    run = {"tool": {"driver": driver}, "results": results, "columnKind": "unicodeCodePoints"}
+    document = {"version": "2.1.0", "$schema": SARIF_SCHEMA, "runs": [run]}
+    yield json.dumps(document, indent=2, ensure_ascii=True)
 
 
 def junit_report(checked: Iterable[CheckedSpec], title: str = "wdspec validate") -> Iterator[str]:
     """JUnit XML: a test case for each file, which fails if it has errors; warnings are its output."""
-    from junitparser import JUnitXml, TestSuite
+    from xml.etree import ElementTree
 
-    suite = TestSuite(title)
-    suite.add_testcases([_junit_case(spec) for spec in checked])
-    document = JUnitXml("wdspec")
-    document.add_testsuite(suite)
-    document.update_statistics()
-    text: bytes = document.tostring()
-    yield text.decode()
+    cases = [_junit_case(spec) for spec in checked]
+    failed = sum(case.find("failure") is not None for case in cases)
+    counts = {"tests": str(len(cases)), "failures": str(failed), "errors": "0", "skipped": "0"}
+    document = ElementTree.Element("testsuites", {"name": "wdspec", **counts})
+    ElementTree.SubElement(document, "testsuite", {"name": title, **counts}).extend(cases)
+    yield ElementTree.tostring(document, encoding="unicode")
 
 
 def _problems(checked: Iterable[CheckedSpec]) -> list[Problem]:
@@ -164,56 +159,45 @@ def _identity(problem: Problem) -> Problem:
     return replace(problem, file=os.path.normpath(problem.file))
 
 
-def _sarif_rule(code: str) -> ReportingDescriptor:
-    from sarif_pydantic import Message, ReportingConfiguration, ReportingDescriptor
-
+def _sarif_rule(code: str) -> dict[str, Any]:
     from wdspec.spec.rules import all_codes
 
     about = all_codes()[code]
-    return ReportingDescriptor(
-        id=code,
-        short_description=Message(text=about.title),
-        full_description=Message(text=about.explanation),
-        help=Message(text=f"{about.explanation}\n\nwdspec rule {code}"),
-        default_configuration=ReportingConfiguration(level="error" if about.is_error else "warning"),
-    )
+    return {
+        "id": code,
+        "shortDescription": {"text": about.title},
+        "fullDescription": {"text": about.explanation},
+        "defaultConfiguration": {"level": "error" if about.is_error else "warning"},
+        "help": {"text": f"{about.explanation}\n\nwdspec rule {code}"},
+    }
 
 
-def _sarif_result(problem: Problem, index: int) -> Result:
-    from sarif_pydantic import ArtifactLocation, Location, Message, PhysicalLocation, Region, Result
-
+def _sarif_result(problem: Problem, index: int) -> dict[str, Any]:
     path = PurePath(problem.file)
-    base = None if path.is_absolute() else REPOSITORY_ROOT
     uri = path.as_uri() if path.is_absolute() else quote(os.fsencode(path.as_posix()))
-    region = Region(
-        start_line=max(1, problem.line),
-        start_column=max(1, problem.column),
-        end_column=max(1, problem.column) + problem.length,
-    )
-    place = PhysicalLocation(artifact_location=ArtifactLocation(uri=uri, uri_base_id=base), region=region)
-    return Result(
-        rule_id=problem.code,
-        rule_index=index,
-        level=problem.severity,
-        message=Message(text=problem.advice),
-        locations=[Location(physical_location=place)],
-    )
+    column = max(1, problem.column)
+    region = {"startLine": max(1, problem.line), "startColumn": column, "endColumn": column + problem.length}
+    file = {"uri": uri} if path.is_absolute() else {"uri": uri, "uriBaseId": REPOSITORY_ROOT}
+    return {
+        "ruleId": problem.code,
+        "ruleIndex": index,
+        "level": problem.severity,
+        "message": {"text": problem.advice},
+        "locations": [{"physicalLocation": {"artifactLocation": file, "region": region}}],
+    }
 
 
-def _junit_case(spec: CheckedSpec) -> TestCase:
-    from junitparser import Failure, TestCase
-    from junitparser.junitparser import FinalResult
+def _junit_case(spec: CheckedSpec) -> Element:
+    from xml.etree import ElementTree
 
-    case = TestCase(_xml_text(spec.file), "wdspec")
-    failures: list[FinalResult] = []
+    case = ElementTree.Element("testcase", name=_xml_text(spec.file), classname="wdspec")
     for problem in spec.errors:
-        failure = Failure(_xml_text(f"{problem.position}: {problem.message}"), problem.code)
+        message = _xml_text(f"{problem.position}: {problem.message}")
+        failure = ElementTree.SubElement(case, "failure", message=message, type=problem.code)
         failure.text = _xml_text(str(problem))
-        failures.append(failure)
-    case.result = failures
     warnings = [str(problem) for problem in spec.problems if not problem.is_error]
     if warnings:
-        case.system_out = _xml_text("\n".join(warnings))
+        ElementTree.SubElement(case, "system-out").text = _xml_text("\n".join(warnings))
     return case
 
 
