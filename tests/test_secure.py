@@ -60,7 +60,7 @@ def a_pipeline_of_a_spec() -> None:
 
 def a_handler_of_images() -> None:
     try:
-        wdspec.imagehandler("os.path:basename")
+        wdspec.autodecode.imagehandler("os.path:basename")
     except SpecError as error:
         if "not an image decoder" not in str(error):
             raise

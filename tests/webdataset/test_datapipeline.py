@@ -181,7 +181,9 @@ class TestEpochs:
     def test_two_workers_count_items_like_webdataset(self, change, items):
         shards = [f"{i}.tar" for i in range(8)]
         for lib in (wds, webdataset):
-            pipeline = lib.FluidWrapper(lib.DataPipeline(lib.SimpleShardList(shards), lib.split_by_worker))
+            pipeline = lib.compat.FluidWrapper(
+                lib.DataPipeline(lib.SimpleShardList(shards), lib.split_by_worker)
+            )
             loader = DataLoader(change(pipeline), batch_size=None, num_workers=2)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # torch, about the length of 3

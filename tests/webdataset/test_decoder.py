@@ -13,7 +13,8 @@ import torch
 from PIL import Image
 
 import wdspec
-from wdspec import Decoder, FieldError, SpecError, handle_extension, imagehandler
+from wdspec import Decoder, FieldError, SpecError, handle_extension
+from wdspec.webdataset.autodecode import imagehandler
 
 
 def png() -> bytes:
@@ -139,7 +140,7 @@ def test_decoders_can_be_pickled() -> None:
 
 
 def test_the_names_of_the_library_exist() -> None:
-    for name in ("Decoder", "handle_extension", "imagehandler", "torch_audio", "torch_video"):
+    for name in ("Decoder", "handle_extension", "torch_audio", "torch_video"):
         assert callable(getattr(wdspec, name))
     assert wdspec.torch_audio(".jpg", b"") is None
     assert wdspec.torch_video(".flac", b"") is None

@@ -22,19 +22,19 @@ OBJECTS = _file.getvalue()
 NAMES = {
     "autodecode": "Decoder DecodingError ImageHandler handle_extension imagehandler imagespecs torch_audio torch_video",
     "compat": "DataPipeline FluidInterface FluidWrapper WebDataset WebLoader",
-    "filters": "Cached PipelineStage associate batched decode default_collation_fn detshuffle dict2tuple extract_keys "
-    "getfirst identity info listed log_keys map map_dict map_tuple pick pipelinefilter rename rename_keys "
-    "reraise_exception rsample select shuffle slice to_tuple transform_with tuple2dict unbatched unlisted xdecode",
+    "filters": "Cached PipelineStage associate batched decode default_collation_fn detshuffle extract_keys "
+    "identity info listed log_keys map map_dict map_tuple pick pipelinefilter rename rename_keys "
+    "reraise_exception rsample select shuffle slice to_tuple unbatched unlisted xdecode",
     "gopen": "gopen rewrite_url",
     "handlers": "ignore_and_continue ignore_and_stop reraise_exception warn_and_continue warn_and_stop",
     "mix": "RandomMix RoundRobin",
     "pipeline": "DataPipeline PipelineStage",
-    "shardlists": "DirectoryShardList MultiShardSample ResampledShardList ResampledShards SimpleShardList "
-    "expand_source expand_urls non_empty pipelinefilter resampled shardspec single_node_only "
+    "shardlists": "DirectoryShardList MultiShardSample ResampledShards SimpleShardList "
+    "expand_urls non_empty pipelinefilter resampled shardspec single_node_only "
     "split_by_node split_by_worker",
     "tariterators": "base_plus_ext gopen group_by_keys meta_prefix meta_suffix pipelinefilter reraise_exception "
     "tar_file_expander tarfile_samples tarfile_to_samples url_opener valid_sample",
-    "utils": "PipelineStage deprecated guess_batchsize identity make_seed pytorch_worker_info pytorch_worker_seed "
+    "utils": "PipelineStage deprecated guess_batchsize identity pytorch_worker_info pytorch_worker_seed "
     "repeatedly",
     "webdataset": "WebDataset",
     "writer": "ImageEncoder ShardWriter TarWriter",

@@ -269,7 +269,9 @@ class TestReading:
     def test_record_files_are_recognized_by_name(self, tmp_path):
         (tmp_path / "a.jsonl").write_text('{"txt": "one"}\n{"txt": "two"}\n')
         assert [s["txt"] for s in wds.WebDataset(f"{tmp_path}/a.jsonl")] == ["one", "two"]
-        assert list(wds.DataPipeline([f"{tmp_path}/a.jsonl"], wds.jsonl_to_samples))[1] == {"txt": "two"}
+        assert list(wds.DataPipeline([f"{tmp_path}/a.jsonl"], wds.tariterators.jsonl_to_samples))[1] == {
+            "txt": "two"
+        }
 
 
 def remedy_in_python(error):

@@ -20,10 +20,10 @@ from shardmaking import write_source
 import wdspec as wds
 
 NAMES = {
-    "filters": "_shuffle _map _select _batched pipelinefilter default_collation_fn getfirst detshuffle shuffle Cached",
+    "filters": "_shuffle _map _select _batched pipelinefilter default_collation_fn detshuffle shuffle Cached",
     "tariterators": "base_plus_ext url_opener tar_file_expander valid_sample group_by_keys tarfile_samples",
     "shardlists": "expand_urls DirectoryShardList ResampledShards split_by_node split_by_worker single_node_only",
-    "utils": "pytorch_worker_seed pytorch_worker_info PipelineStage identity make_seed repeatedly",
+    "utils": "pytorch_worker_seed pytorch_worker_info PipelineStage identity repeatedly",
     "pipeline": "DataPipeline PipelineStage",
     "handlers": "warn_and_continue reraise_exception",
     "mix": "RandomMix RoundRobin",
@@ -66,7 +66,7 @@ def test_stages_are_built_as_in_webdataset() -> None:
         def run(self, source: Any) -> Any:
             return (2 * item for item in source)
 
-    class Loose(wds.DataPipeline, wds.FluidInterface):
+    class Loose(wds.DataPipeline, wds.compat.FluidInterface):
         pass
 
     @wds.pipelinefilter
@@ -74,7 +74,7 @@ def test_stages_are_built_as_in_webdataset() -> None:
         return (item + amount for item in source)
 
     assert list(Loose(range(3), Doubled(), plus(amount=10)).shuffle(1)) == [10, 12, 14]
-    assert list(wds.FluidWrapper([1, 2]).map(str)) == ["1", "2"]
+    assert list(wds.compat.FluidWrapper([1, 2]).map(str)) == ["1", "2"]
     shuffled = list(wds.filters._shuffle(range(50), 10, 5, random.Random(1)))
     assert sorted(shuffled) == list(range(50)) != shuffled
     stage = wds.pipelinefilter(wds.utils.identity)
@@ -98,7 +98,6 @@ def test_shard_lists_contain_strings() -> None:
     assert shards.urls[3].endswith("3.tar")
     assert ", ".join(shards.urls[:2]) == "a-0.tar, a-1.tar"
     assert wds.shardlists.expand_urls("a-{0..1}.tar::b.tar") == ["a-0.tar", "a-1.tar", "b.tar"]
-    assert wds.shardlists.expand_source(lambda: iter("abc"), max_urls=2) == ["a", "b"]
 
 
 def test_resampled_shards_with_and_without_a_seed() -> None:
@@ -120,7 +119,7 @@ def test_a_directory_is_read_while_it_is_filled(tmp_path: Path) -> None:
             (tmp_path / name).write_text("")
 
     fill("a.tar", "b.tgz", "c.txt")
-    shards = wds.DirectoryShardList(str(tmp_path), poll=None, mode="unlink")
+    shards = wds.shardlists.DirectoryShardList(str(tmp_path), poll=None, mode="unlink")
     first = next(source := iter(shards))
     assert first["url"].endswith(f"._{os.getpid()}_")
     fill("d.tar")
@@ -128,12 +127,12 @@ def test_a_directory_is_read_while_it_is_filled(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["c.txt"]
     fill("e.tar")
     (tmp_path / "e.tar").rename(tmp_path / "e.tar._99999999_")  # of a process that has ended
-    source = iter(wds.DirectoryShardList(str(tmp_path), poll=None, mode="unlink"))
+    source = iter(wds.shardlists.DirectoryShardList(str(tmp_path), poll=None, mode="unlink"))
     assert next(source)["url"] == f"{tmp_path}/e.tar._{os.getpid()}_", "it was not read to its end"
     source.close()
     assert glob.glob(f"{tmp_path}/e*") == [f"{tmp_path}/e.tar"], "nor now"
     with pytest.raises(wds.UsageError, match="`mode` is resample or unlink or keep"):
-        wds.DirectoryShardList(str(tmp_path), mode="delete")
+        wds.shardlists.DirectoryShardList(str(tmp_path), mode="delete")
 
 
 def test_files_are_opened_for_reading_and_writing(tmp_path: Path) -> None:
@@ -183,9 +182,9 @@ def test_pipelines_are_used_as_in_webdataset(tmp_path: Path, caplog: pytest.LogC
     assert len(list(islice(drawn, 20))) == 20
     with pytest.raises(wds.UsageError, match="`mode`"):
         wds.WebDataset(urls, mode="shuffled")
-    kept = wds.DataPipeline(wds.MockDataset({"a": 1}, 2), wds.Cached())
+    kept = wds.DataPipeline(wds.compat.MockDataset({"a": 1}, 2), wds.Cached())
     assert list(kept) == list(kept) == [{"a": 1}] * 2
-    assert len(list(wds.DataPipeline(wds.SimpleShardList(urls), wds.tarfile_samples))) == 6
+    assert len(list(wds.DataPipeline(wds.SimpleShardList(urls), wds.tariterators.tarfile_samples))) == 6
 
 
 def test_map_dict_raises_the_errors_of_dicts() -> None:

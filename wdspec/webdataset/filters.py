@@ -115,41 +115,6 @@ def pick(buf: list[Any], rng: Random) -> Any:
     return buf.pop()
 
 
-def getfirst(
-    a: Mapping[str, Any], keys: str | Sequence[str], default: Any = None, missing_is_error: bool = True
-) -> Any:
-    """Return the value of the first name (of `jpg;png`, or of a list) that a sample has.
-
-    Raises:
-        FieldError: it has none of them, if `missing_is_error`.
-    """
-    names = keys.split(";") if isinstance(keys, str) else keys
-    for name in names:
-        if name in a:
-            return a[name]
-    if missing_is_error:
-        raise FieldError(f"the sample has none of {', '.join(names)}; it has {', '.join(a)}")
-    return default
-
-
-def transform_with(
-    sample: Sequence[Any], transformers: Sequence[Callable[[Any], Any] | None] | None
-) -> list[Any]:
-    """Call a function on each value of a tuple. Values without a function stay as they are."""
-    functions = list(transformers or ())
-    return [f(x) if f is not None else x for x, f in itertools.zip_longest(sample, functions[: len(sample)])]
-
-
-def tuple2dict(values: Sequence[Any]) -> dict[str, Any]:
-    """Return a dict of values under the names `_0`, `_1`, …"""
-    return {f"_{i}": value for i, value in enumerate(values)}
-
-
-def dict2tuple(sample: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return the values of the names `_0`, `_1`, …, in order."""
-    return tuple(sample[name] for name in sorted(sample, key=lambda name: int(name[1:])))
-
-
 class Cached(PipelineStage):
     """Keeps the items of the first whole pass in memory, in each process, and yields them in later passes."""
 

@@ -477,21 +477,8 @@ def expand_urls(urls: Urls) -> list[str]:
     return list_urls(urls).texts()
 
 
-def expand_source(source: Any, max_urls: int = 10**9) -> list[str]:
-    """Return the first URLs of a string, a list, an iterable, or a function that returns one of these."""
-    urls = source() if callable(source) else source
-    if isinstance(urls, (str, os.PathLike)):
-        return expand_urls(urls)[:max_urls]
-    if not isinstance(urls, Iterable):
-        raise UsageError(f"shards are a URL, a list or a function, not {type(urls).__name__}")
-    return [os.fspath(url) for _, url in zip(range(max_urls), urls, strict=False)]
-
-
 def shardspec(spec: str) -> SimpleShardList | MultiShardSample:
     """Return the shards of a YAML file with `datasets`, or of a URL."""
     if not str(spec).endswith((".yaml", ".yml")):
         return SimpleShardList(spec)
     return MultiShardSample(spec)
-
-
-ResampledShardList = ResampledShards

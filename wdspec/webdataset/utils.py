@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import wraps
 from typing import Any
 
-from wdspec.planning.keys import key64
 from wdspec.planning.topology import find_seat
 from wdspec.webdataset.splitting import worker_place
 from wdspec.webdataset.stage import PipelineStage as PipelineStage
@@ -25,11 +24,6 @@ def pytorch_worker_seed(group: Any = None) -> int:
     """Return a number for this rank and worker, the same in every run."""
     rank, _, worker, _ = pytorch_worker_info(group)
     return rank * 1000 + worker
-
-
-def make_seed(*args: Any) -> int:
-    """Return 31 bits that depend on the arguments only, and are the same in every process."""
-    return key64(0, *map(repr, args)) >> 33
 
 
 def identity(x: Any) -> Any:
