@@ -23,7 +23,6 @@ _LINK = re.compile(r"`[^`\n]+`|\]\(([^)\s]+)\)")
 """A code span, or the target of a link."""
 _FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 _SPLIT = {
-    "docs/spec.md": {"Codes of problems": "codes.md"},
     "docs/convert.md": {
         "webdataset": "from/webdataset.md",
         "Energon": "from/energon.md",

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from wdspec.cli.main import cli
 from wdspec.spec.language import batch as batch_options
 from wdspec.spec.language import locations, options
-from wdspec.spec.reference import reference_text
+from wdspec.spec.reference import codes_text, reference_text
 from wdspec.spec.rules import all_codes
 from wdspec.spec.schema import json_schema, json_schema_text
 from wdspec.spec.spec import Source, Spec
@@ -78,6 +78,14 @@ def test_the_published_reference_is_current() -> None:
     published = (ROOT / "docs" / "spec.md").read_text(encoding="utf-8")
     assert published == reference_text(), "run `wdspec schema --format markdown > docs/spec.md`"
     assert CliRunner().invoke(cli, ["schema", "--format", "markdown"]).output == published
+
+
+def test_the_published_page_of_codes_is_current() -> None:
+    published = (ROOT / "docs" / "codes.md").read_text(encoding="utf-8")
+    assert published == codes_text(), "run `wdspec rule --format markdown > docs/codes.md`"
+    assert CliRunner().invoke(cli, ["rule", "--format", "markdown"]).output == published
+    refused = CliRunner().invoke(cli, ["rule", "--format", "markdown", "E302"])
+    assert (refused.exit_code, "do not name any" in refused.output) == (2, True)
 
 
 def test_the_command_prints_it() -> None:

@@ -13,10 +13,23 @@ from wdspec.spec.rules.rule import Code
 
 @click.command()
 @click.argument("codes", metavar="[CODE...]", nargs=-1)
-def rule(codes: tuple[str, ...]) -> None:
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "markdown"]),
+    default="text",
+    help="markdown: one page of all codes.",
+)
+def rule(codes: tuple[str, ...], form: str) -> None:
     """Explain codes of problems, such as E302. Without a code, list all codes."""
     known = all_codes()
-    if not codes:
+    if form == "markdown":
+        from wdspec.spec.reference import codes_text
+
+        if codes:
+            raise click.UsageError("`--format markdown` explains all codes; do not name any")
+        click.echo(codes_text(), nl=False)
+    elif not codes:
         for code, about in known.items():
             click.echo(f"{code}  {about.title}")
     for number, code in enumerate(codes):
