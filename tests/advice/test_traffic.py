@@ -2,6 +2,9 @@
 
 import http.client
 import json
+import subprocess
+import tarfile
+import tempfile
 import threading
 from http.server import BaseHTTPRequestHandler
 
@@ -13,6 +16,7 @@ from servers.stores import CONTAINER
 from shardmaking import write_shard, write_source
 
 import wdspec
+from wdspec.base.amounts import size
 from wdspec.stores.object_requests import LONGEST, SEGMENT, SIDES, WHOLE, count_requests
 
 PRICES = """
@@ -41,7 +45,7 @@ class CountingProxy(LocalServer):
                 server.request(self.command, self.path, headers=dict(self.headers))
                 answer = server.getresponse()
                 data = answer.read()
-                if self.command == "GET" and ".tar" in self.path:
+                if self.command == "GET" and "." in self.path:  # not a listing
                     with proxy._guard:
                         proxy.requests += 1
                         proxy.bytes += len(data)
@@ -103,8 +107,30 @@ def read(folder, epochs):
                 pass
 
 
-def traffic(folder):
-    return json.loads(within("explain", "s.yaml", "--format", "json", folder=folder)[0])["traffic"]
+def traffic(folder, *arguments, command="explain"):
+    return json.loads(within(command, "s.yaml", "--format", "json", *arguments, folder=folder)[0])["traffic"]
+
+
+def put(s3, *paths):
+    for path in paths:
+        upload(s3, path)
+
+
+def keys_in(path):
+    with tarfile.open(path) as tar:
+        return sorted({member.name.partition(".")[0] for member in tar})
+
+
+def check_run(folder, proxy, epochs, off=0.02):
+    """Reads some epochs, and compares what the server counted with what `explain` and `simulate` say."""
+    said, drawn = traffic(folder), traffic(folder, "--epochs", str(epochs), command="simulate")
+    proxy.reset()
+    read(folder, epochs)
+    (store,) = drawn["from_stores"]
+    assert store["bytes"] == pytest.approx(proxy.bytes, rel=off)
+    assert store["requests"] == pytest.approx(proxy.requests, rel=off)
+    assert said["sources"] == drawn["sources"]
+    return said
 
 
 @pytest.mark.parametrize("is_cached", [False, True])
@@ -175,6 +201,158 @@ def test_requests_follow_from_the_size():
     assert [count_requests(size) for size in (0, 1, WHOLE, WHOLE + 1)] == [1, 1, 1, 2]
     assert count_requests(WHOLE + SIDES * SEGMENT) == 1 + SIDES
     assert count_requests(100 * LONGEST) > 100
+
+
+def test_partners_and_tables_are_counted_too(s3, bucket, monkeypatch):
+    folder, proxy, keys = bucket
+    for path in sorted(folder.glob("a-*.tar")):
+        write_shard(folder / f"p{path.name}", [(key, {"bin": bytes(700)}) for key in keys_in(path)])
+    rows = [f"{key},{number}" for number, key in enumerate(keys_in(folder / "a-000.tar"))]
+    (folder / "scores.csv").write_text("\n".join(["key,score", *rows]))
+    put(s3, *folder.glob("pa-*.tar"), folder / "scores.csv")
+    monkeypatch.setenv("TMPDIR", str(folder / "first"))
+    (folder / "first").mkdir()
+    url = f"s3://{CONTAINER}"
+    source = {
+        **sources()[0],
+        "join": {"shards": f"{url}/pa-{{000..002}}.tar"},
+        "lookup": {"table": f"{url}/scores.csv", "fields": "score", "missing": "none"},
+    }
+    write(folder, dataset=[source], batch=5, epoch="pass", stats="stats.json", **keys)
+    within("stats", "s.yaml", "-o", "stats.json", "--jobs", "0", folder=folder)
+    assert [each["what"] for each in traffic(folder)["unknown"]] == ["join", "lookup"]
+    within("lock", "s.yaml", folder=folder)
+    found = traffic(folder)
+    assert (found["sizes"], found["unknown"]) == ("stats and lock", [])
+    assert [each["what"] for each in found["sources"]] == ["shards", "join", "lookup"]
+    (folder / "then").mkdir()  # where this run keeps the table
+    monkeypatch.setattr(tempfile, "tempdir", str(folder / "then"))
+    proxy.reset()
+    read(folder, 2)
+    drawn = [each for each in found["sources"] if each["what"] != "lookup"]
+    (table,) = [each for each in found["sources"] if each["what"] == "lookup"]
+    assert 2 * sum(each["read_bytes"] for each in drawn) + table["bytes"] == proxy.bytes
+    assert 2 * sum(each["read_requests"] for each in drawn) + table["requests"] == proxy.requests
+    (store,) = traffic(folder, "--epochs", "2", command="simulate")["from_stores"]
+    assert (store["bytes"], store["requests"]) == (proxy.bytes, proxy.requests)
+
+
+@pytest.mark.parametrize("slots", [1, 4])
+def test_each_slot_requests_a_shard_of_which_it_reads_a_part(bucket, slots):
+    folder, proxy, keys = bucket
+    elastic = {"ranks": 1, "workers": slots}
+    write(folder, dataset=sources(), batch=5, epoch="pass", stats="stats.json", elastic=elastic, **keys)
+    within("stats", "s.yaml", "-o", "stats.json", "--jobs", "0", folder=folder)
+    found = check_run(folder, proxy, 2, off=0)
+    assert (sum(each["read_requests"] for each in found["sources"]) > 5) == (slots > 1)
+    assert [each["passes"] for each in found["sources"]] == [1, 1]
+
+
+def test_slots_without_a_shard_each_read_parts_of_shards(bucket):
+    """The slots open their next shards ahead, so there are many passes."""
+    folder, proxy, keys = bucket
+    source = {**sources()[1], "samples": 140, "shuffle": 0, "interleave": 1}
+    elastic, epoch = {"ranks": 1, "workers": 4}, {"samples": 140 * 60}
+    write(folder, dataset=[source], batch=70, epoch=epoch, elastic=elastic, **keys)
+    within("lock", "s.yaml", folder=folder)
+    (found,) = check_run(folder, proxy, 1)["sources"]
+    assert (found["passes"], found["read_requests"]) == (60, 2 * 60 * 2)
+
+
+@pytest.mark.parametrize("is_cached", [False, True])
+def test_companions_are_counted_by_how_many_are_drawn(s3, bucket, is_cached):
+    folder, proxy, keys = bucket
+    write_source(folder, "noise", shards=20, samples=3)
+    put(s3, *folder.glob("noise-*.tar"))
+    keys |= {"cache": "copies"} if is_cached else {}
+
+    def write_spec(**options):
+        write(
+            folder,
+            dataset=[{**sources()[0], "repeat": 2, "companions": {"other": {"source": "noise", **options}}}],
+            companions={
+                "noise": {"shards": f"s3://{CONTAINER}/noise-{{000..019}}.tar", "shuffle": 0, "interleave": 1}
+            },
+            batch=5,
+            epoch="pass",
+            stats="stats.json",
+            **keys,
+        )
+
+    write_spec(count=2)
+    within("stats", "s.yaml", "-o", "stats.json", "--jobs", "0", folder=folder)
+    found = check_run(folder, proxy, 1)
+    assert [(each["source"], each["passes"]) for each in found["sources"]] == [("a", 2), ("noise", 8)]
+    assert found["from_stores"][0]["requests"] == (3 + 20 if is_cached else 2 * 3 + 8 * 20)
+    write_spec(count=3, chance=0.5)
+    assert [each["passes"] for each in traffic(folder)["sources"]] == [2, 6]
+
+
+def test_what_only_reading_shows_is_named(s3, bucket):
+    folder, _, keys = bucket
+    (folder / "r.jsonl").write_text('{"__key__": "1", "url": "a"}\n')
+    put(s3, folder / "r.jsonl")
+    records = {"name": "r", "shards": f"s3://{CONTAINER}/r.jsonl", "samples": 1}
+    fetched = {**records, "fetch": {"jpg": {"url": "url", "root": f"s3://{CONTAINER}/"}}}
+    by_name = {**records, "name": "n", "join": {"shards": f"s3://{CONTAINER}/a-000.tar", "on": "url"}}
+    table = {**records, "name": "t", "shards": f"s3://{CONTAINER}/t.parquet", "format": "parquet"}
+    (folder / "t.parquet").write_bytes(b"PAR1")
+    put(s3, folder / "t.parquet")
+    write(folder, dataset=[fetched, by_name, table], batch=1, epoch={"samples": 3}, **keys)
+    within("lock", "s.yaml", folder=folder)
+    found = traffic(folder)
+    assert [(each["source"], each["what"]) for each in found["unknown"]] == [("r", "fetch"), ("n", "join")]
+    assert [each["requests"] for each in found["sources"]] == [1, 1, None]
+    shown = " ".join(within("explain", "s.yaml", folder=folder)[0].split())
+    assert "excluding the objects of r, the partners of n, of which this is unknown" in shown
+
+
+def test_simulate_and_diff_show_what_is_read(bucket):
+    folder, _, keys = bucket
+    write(folder, dataset=sources(), batch=5, epoch="pass", stats="stats.json", **keys)
+    within("stats", "s.yaml", "-o", "stats.json", "--jobs", "0", folder=folder)
+    write(folder, "t", dataset=sources()[1:], batch=5, epoch="pass", stats="stats.json", **keys)
+    write(folder, "u", dataset=sources()[1:], batch=7, epoch="pass", stats="stats.json", **keys)
+    a, b = (sum(path.stat().st_size for path in folder.glob(f"{name}-*.tar")) for name in "ab")
+    shown = " ".join(within("simulate", "s.yaml", "--epochs", "3", folder=folder)[0].split())
+    assert f"{size(3 * (a + b))} of s3://{CONTAINER} in 15 requests, by the sizes of stats" in shown
+    found = json.loads(within("diff", "s.yaml", "t.yaml", "--format", "json", folder=folder)[0])["traffic"]
+    assert [found[side]["from_stores"][0]["bytes"] for side in ("old", "new")] == [a + b, b]
+    assert found["change"] == {"bytes": -a, "from_stores": -a, "requests": -3, "cached": 0}
+    shown = within("diff", "s.yaml", "t.yaml", folder=folder)[0]
+    (row,) = [line for line in shown.splitlines() if line.startswith(f"s3://{CONTAINER}")]
+    assert f"{size(a + b)} → {size(b)}" in row
+    assert f"−{size(a)} (−{round(100 * a / (a + b))}%)" in row
+    assert "5 → 2" in row
+    assert "read of stores" not in within("diff", "t.yaml", "u.yaml", folder=folder)[0]
+    (folder / "u.yaml").write_text((folder / "t.yaml").read_text().replace("stats: stats.json", ""))
+    shown = within("diff", "t.yaml", "u.yaml", folder=folder)[0]
+    assert "the sizes of the shards after are not known" in shown
+    assert (
+        json.loads(within("diff", "t.yaml", "u.yaml", "--format", "json", folder=folder)[0])["traffic"]["new"]
+        is None
+    )
+
+
+def test_a_revision_has_the_sizes_of_its_own_lock(bucket):
+    folder, _, keys = bucket
+
+    def git(*arguments):
+        subprocess.run(
+            ["git", "-C", folder, "-c", "user.name=a", "-c", "user.email=b", *arguments], check=True
+        )
+
+    write(folder, dataset=[{**sources()[1], "samples": 140}], batch=5, epoch={"samples": 140}, **keys)
+    within("lock", "s.yaml", folder=folder)
+    git("init", "-q", ".")
+    git("add", "s.yaml", "s.lock.json")
+    git("commit", "-qm", "first")
+    write(folder, dataset=[{**sources()[0], "samples": 120}], batch=5, epoch={"samples": 120}, **keys)
+    within("lock", "s.yaml", folder=folder)
+    arguments = ("diff", "HEAD:s.yaml", "s.yaml", "--format", "json")
+    found = json.loads(within(*arguments, folder=folder)[0])["traffic"]
+    sizes = [sum(path.stat().st_size for path in folder.glob(f"{name}-*.tar")) for name in "ba"]
+    assert [found[side]["bytes"] for side in ("old", "new")] == sizes
 
 
 def test_a_cache_without_room_counts_as_none(bucket):

@@ -150,7 +150,7 @@ def test_the_json_keys_are_stable():
     report = simulation_result("nested.yaml")
     assert " ".join(report) == (
         "name file split environment seed draw unit topology run batch epoch drawn "
-        "sources held_per_worker open_per_worker legal warnings"
+        "sources held_per_worker open_per_worker legal traffic warnings"
     )
     assert " ".join(report["sources"][0]) == (
         "name path nested share shards samples estimated per_batch total by_epoch per_slot coverage"

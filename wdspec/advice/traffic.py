@@ -1,23 +1,26 @@
 """What a run reads from its stores: bytes and requests, per epoch and per run, and how much of it is cached.
 
 The sizes of shards come from the file of `wdspec stats`, or from the lock next to the spec, so nothing is requested. A
-pass reads each shard once, and whole. The first pass fills a cache that has room for all of the data, and all others
-read the copies.
+shard is requested whole each time that a slot opens it: once in a pass, or once for each slot that reads a part of it.
+The first pass fills a cache that has room for all of the data, and all others read the copies.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 from wdspec.advice.explanation import Explanation
-from wdspec.base.errors import UsageError, WdspecError
-from wdspec.shards.lock import Lock, lock_name
-from wdspec.spec.measurements import Measurements
-from wdspec.spec.spec import Source, Spec
-from wdspec.urls.urls import UrlSequence, scheme_of
+from wdspec.advice.sizes import KnownSizes
+from wdspec.base.amounts import join_names, pluralize, size
+from wdspec.formats.compression import format_of
+from wdspec.formats.readers import seeks
+from wdspec.shards.lookup_tables import table_url
+from wdspec.spec.files import ReadFile, read_from_disk
+from wdspec.spec.spec import Source
+from wdspec.storage.storage import Storage
+from wdspec.urls.urls import ShardUrl, scheme_of
 
 LOCAL = "local files"
 
@@ -27,30 +30,65 @@ class SourceTraffic:
     """What a source reads of one store."""
 
     source: str
+    what: str
+    """`shards`, `join` (their partners) or `lookup` (tables)."""
     store: str
     """`s3://bucket`, or `local files`."""
     shards: int
+    """The number of shards, partners or tables."""
     bytes: int
-    """Of these shards, as they are stored: what a pass reads."""
+    """Of all of them, as they are stored."""
     requests: int | None
-    """Requests of a pass without faults; None if the store does not say."""
+    """Requests for each of them once, without faults; None if the store does not say."""
     passes: float
-    """Passes of an epoch over the source."""
+    """Passes of an epoch over the source; 1 for tables, which are read once per run."""
+    read_bytes: float
+    """Bytes that an epoch reads. More than those of the passes if several slots read parts of one shard."""
+    read_requests: float | None
+    """Requests of an epoch that finds no copies; None if the store does not say."""
     is_cached: bool
     """Whether copies are kept, and the cache has room for all of them."""
 
-    def fetched_passes(self, epochs: float) -> float:
-        """The passes of a run of some epochs that read from the store."""
-        passes = self.passes * epochs
-        return min(1.0, passes) if self.is_cached else passes
+    @property
+    def is_read_once(self) -> bool:
+        """Whether a run reads it once, however many epochs it has."""
+        return self.what == "lookup"
+
+    def bytes_of(self, epochs: float) -> float:
+        """The bytes that a run of some epochs reads, of the store and of copies."""
+        return self.read_bytes * (1 if self.is_read_once else epochs)
 
     def fetched_bytes(self, epochs: float = 1) -> float:
         """The bytes that come from the store in a run of some epochs."""
-        return self.bytes * self.fetched_passes(epochs)
+        copied = self.bytes * min(1.0, self.passes * (1 if self.is_read_once else epochs))
+        return min(copied, self.bytes_of(epochs)) if self.is_cached else self.bytes_of(epochs)
 
     def fetched_requests(self, epochs: float = 1) -> float | None:
         """The requests to the store in a run of some epochs; None if unknown."""
-        return None if self.requests is None else self.requests * self.fetched_passes(epochs)
+        if self.requests is None or self.read_requests is None:
+            return None
+        times = 1 if self.is_read_once else epochs
+        copied = self.requests * min(1.0, self.passes * times)
+        return min(copied, self.read_requests * times) if self.is_cached else self.read_requests * times
+
+
+class Unknown(NamedTuple):
+    """What is read, but not known."""
+
+    source: str
+    what: str
+    """`shards` for all that is read of the source; `join`, `lookup`, `fetch` for partners, tables and objects."""
+
+    @property
+    def in_words(self) -> str:
+        """`a`, or `the objects of a`."""
+        things = {
+            "shards": "",
+            "join": "the partners of ",
+            "lookup": "tables of ",
+            "fetch": "the objects of ",
+        }
+        return things[self.what] + self.source
 
 
 @dataclass(frozen=True)
@@ -58,20 +96,15 @@ class Traffic:
     """What a run reads."""
 
     sources: tuple[SourceTraffic, ...]
-    unknown: tuple[str, ...]
-    """Sources of which it is unknown what is read: the sizes of their shards, or the passes.
-
-    Also companions, sources that read other shards (`join`) or objects (`fetch`) besides, and those whose shards are
-    read in parts, by several slots.
-    """
+    unknown: tuple[Unknown, ...]
     by: str
-    """Where the sizes come from: `stats` or `lock`."""
+    """Where the sizes come from; see `KnownSizes`."""
     per: str = "epoch"
     """What `passes` are per: `epoch`, or a number of samples if epochs have no end."""
 
     def bytes(self, epochs: float = 1) -> float:
         """The bytes that a run of some epochs reads, of stores and of copies."""
-        return sum(each.bytes * each.passes * epochs for each in self.sources)
+        return sum(each.bytes_of(epochs) for each in self.sources)
 
     def fetched_bytes(self, epochs: float = 1) -> float:
         """The bytes that come from stores."""
@@ -96,71 +129,183 @@ class Traffic:
         found = [each.fetched_requests(epochs) for each in self.sources]
         return None if None in found else sum(each for each in found if each is not None)
 
-    def as_json(self) -> dict[str, Any]:
+    def in_words(self, epochs: float = 1) -> str:
+        """What a run of some epochs reads of which stores."""
+        parts = []
+        for name, store in self.stores.items():
+            requests = store.requests(epochs)
+            by = f" in {pluralize(round(requests), 'request')}" if requests else ""
+            parts.append(f"{size(store.fetched_bytes(epochs))} of {name}{by}")
+        return " and ".join(parts)
+
+    @property
+    def unknown_in_words(self) -> str:
+        """What is not known: `a, the objects of b`; empty if all is known."""
+        return join_names(each.in_words for each in self.unknown)
+
+    def as_json(self, epochs: float = 1) -> dict[str, Any]:
+        """The numbers of a run of some epochs; those of `sources` are per epoch."""
         return {
             "sizes": self.by,
             "per": self.per,
-            "bytes": round(self.bytes()),
+            "bytes": round(self.bytes(epochs)),
             "from_stores": [
                 {
                     "store": name,
-                    "bytes": round(each.fetched_bytes()),
-                    "requests": None if (count := each.requests()) is None else round(count),
+                    "bytes": round(each.fetched_bytes(epochs)),
+                    "requests": None if (count := each.requests(epochs)) is None else round(count),
                 }
                 for name, each in self.stores.items()
             ],
-            "cached": round(self.cached_part(), 6),
+            "cached": round(self.cached_part(epochs), 6),
             "sources": self.sources,
             "unknown": self.unknown,
         }
 
 
-def find_traffic(explanation: Explanation) -> Traffic | None:
-    """Find what an epoch reads; None if there is neither a file of `stats` nor a lock with sizes."""
-    spec = explanation.spec
-    by, sizes = "stats", _sizes_of_stats(spec)
-    if sizes is None:
-        by, sizes = "lock", _sizes_of_lock(spec)
-    if sizes is None:
+def find_traffic(explanation: Explanation, read: ReadFile = read_from_disk) -> Traffic | None:
+    """Find what an epoch reads; None if there is neither a file of `stats` nor a lock with sizes.
+
+    Args:
+        explanation: the spec, planned.
+        read: reads the file of `stats` and the lock.
+    """
+    known = KnownSizes.read(explanation.spec, read)
+    if known is None:
         return None
     per = "epoch" if explanation.plan.epoch_samples else "1,000 samples"
     found: list[SourceTraffic] = []
-    unknown = [*spec.companions]
-    by_name = {source.name: source for source in spec.sources}
-    for leaf in explanation.active:
-        known = sizes.get(leaf.name, {})
-        shards = explanation.shards.lists[leaf.name]
-        source = by_name[leaf.name]
-        is_unknown = leaf.passes is None or leaf.parts_per_shard > 1 or source.join or source.fetch
-        if is_unknown or any(known.get(shard.text) is None for shard in shards):
-            unknown.append(leaf.name)
+    unknown: list[Unknown] = []
+    for reading in (*_readings_of_mix(explanation), *_readings_of_companions(explanation, known)):
+        source, shards = reading.source, explanation.shards.lists[reading.source.name]
+        storage = explanation.shards.storages[source.name]
+        sizes = known.of_shards(source)
+        if source.fetch:
+            unknown.append(Unknown(source.name, "fetch"))
+        if reading.passes is None or any(sizes.get(shard.text) is None for shard in shards):
+            unknown.append(Unknown(source.name, "shards"))
             continue
-        found += _of_source(explanation, source, shards, known, leaf.passes or 0.0)
-    return Traffic(tuple(_with_room(explanation, found)), tuple(unknown), by, per)
+        found += _count(reading, "shards", shards, sizes, source.format, storage)
+        for place, join in enumerate(source.join):
+            sizes = known.of_partners(source, place)
+            partners = [shard.partners[place] for shard in shards]
+            is_out_of_order = join.on is not None and _is_requested(partners, storage)
+            if is_out_of_order or any(sizes.get(partner.text) is None for partner in partners):
+                unknown.append(Unknown(source.name, "join"))
+            else:
+                found += _count(reading, "join", partners, sizes, join.format, storage)
+        for place, lookup in enumerate(source.lookup):
+            table, length = table_url(lookup), known.of_table(source, place)
+            if length is None:
+                unknown.append(Unknown(source.name, "lookup"))
+            else:
+                once = Reading(source, 1.0, [1.0])
+                found += _count(once, "lookup", [table], {table.text: length}, None, storage)
+    found = list(_with_room(explanation, found))
+    return Traffic(tuple(found), tuple(dict.fromkeys(unknown)), known.by, per)
 
 
-def _of_source(
-    explanation: Explanation,
-    source: Source,
-    shards: UrlSequence,
+class Reading(NamedTuple):
+    """How often an epoch reads a source."""
+
+    source: Source
+    passes: float | None
+    """None if unknown."""
+    opened: Sequence[float]
+    """How often each shard is opened."""
+
+
+def _readings_of_mix(explanation: Explanation) -> Iterator[Reading]:
+    by_name = {source.name: source for source in explanation.spec.sources}
+    opened = _count_openings(explanation)
+    for leaf in explanation.active:
+        each = opened.get(leaf.name)
+        if each is None:
+            each = [(leaf.passes or 0.0) * leaf.parts_per_shard] * (leaf.shards or 0)
+        yield Reading(by_name[leaf.name], leaf.passes, each)
+
+
+def _count_openings(explanation: Explanation) -> dict[str, list[float]]:
+    """How often a pass opens each shard of each source: a shard that several slots read, once in each of them."""
+    plan, finite = explanation.plan, explanation.plan.finite
+    if finite is None:
+        return {}
+    opened = [[0.0] * len(source.shards) for source in plan.sources]
+    for slot in range(plan.topology.slots):
+        pieces = finite.first_pieces(*divmod(slot, plan.topology.workers), most=1 << 60)
+        for source, counts, own in zip(plan.sources, opened, pieces, strict=True):
+            for place, *_ in own:
+                counts[finite.shard_at(source.order, place)] += 1
+    return {source.name: counts for source, counts in zip(plan.sources, opened, strict=True)}
+
+
+def _readings_of_companions(explanation: Explanation, known: KnownSizes) -> Iterator[Reading]:
+    """A reading for each source of companions: each of its streams reads as many samples as are drawn of it."""
+    drawn = {leaf.name: leaf.expected for leaf in explanation.active}
+    passes: dict[str, float | None] = {}
+    opened: dict[str, float] = {}
+    for each in explanation.plan.companions:
+        name = each.stream.name
+        samples = known.count_samples(explanation.spec.companions[name])
+        if not samples or passes.get(name, 0.0) is None:
+            passes[name] = None
+            continue
+        own = drawn[each.owner] * each.threshold / (1 << 64) * each.count / samples
+        passes[name] = (passes.get(name) or 0.0) + own
+        opened[name] = opened.get(name, 0.0) + own * each.stream.order.split
+    for name, total in passes.items():
+        number_of_shards = len(explanation.shards.lists[name])
+        yield Reading(explanation.spec.companions[name], total, [opened.get(name, 0.0)] * number_of_shards)
+
+
+def _is_requested(shards: Iterable[ShardUrl], storage: Storage) -> bool:
+    """Whether some shards are read from their stores, and not from the disk."""
+    return storage.cache is None and any(
+        store_of_location(storage.resolve(shard).location) != LOCAL for shard in shards
+    )
+
+
+def _count(
+    reading: Reading,
+    what: str,
+    objects: Iterable[ShardUrl],
     sizes: Mapping[str, int | None],
-    passes: float,
+    format: str | None,
+    storage: Storage,
 ) -> Iterator[SourceTraffic]:
-    """The traffic of a source, for each store."""
-    storage = explanation.shards.storages[source.name]
-    counts: dict[str, list[int]] = {}
-    requests: dict[str, int | None] = {}
-    for shard in shards:
+    """What is read of some objects, for each store."""
+    parts: dict[str, SourceTraffic] = {}
+    for shard, times in zip(objects, reading.opened, strict=True):
         location = storage.resolve(shard).location
-        store, size = store_of_location(location), sizes[shard.text] or 0
-        count = counts.setdefault(store, [0, 0])
-        count[0] += 1
-        count[1] += size
-        more, known = storage.count_requests(location, size), requests.setdefault(store, 0)
-        requests[store] = None if more is None or known is None else known + more
-    for store, (number, size) in counts.items():
-        is_cached = storage.cache is not None and store != LOCAL
-        yield SourceTraffic(source.name, store, number, size, requests[store], passes, is_cached)
+        store, length = store_of_location(location), sizes[shard.text] or 0
+        known = parts.get(store)
+        if known is None:
+            is_cached = storage.cache is not None and store != LOCAL
+            known = SourceTraffic(
+                reading.source.name, what, store, 0, 0, 0, reading.passes or 0.0, 0.0, 0.0, is_cached
+            )
+        requests = storage.count_requests(location, length)
+        if (
+            store != LOCAL
+            and not known.is_cached
+            and format is not None
+            and seeks(format_of(shard.text, format))
+        ):
+            requests = None  # only what it needs, in ranges that its footer decides
+        parts[store] = replace(
+            known,
+            shards=known.shards + 1,
+            bytes=known.bytes + length,
+            requests=_sum(known.requests, requests, 1),
+            read_bytes=known.read_bytes + length * times,
+            read_requests=_sum(known.read_requests, requests, times),
+        )
+    yield from parts.values()
+
+
+def _sum(total: float | None, more: int | None, times: float) -> Any:
+    """Add some requests, made several times; None if a number is unknown."""
+    return None if total is None or more is None else total + more * times
 
 
 def _with_room(explanation: Explanation, found: list[SourceTraffic]) -> Iterator[SourceTraffic]:
@@ -177,13 +322,7 @@ def _with_room(explanation: Explanation, found: list[SourceTraffic]) -> Iterator
     for each in found:
         room = rooms.get(places.get(each.source, ""))
         fits = room is None or needs[places[each.source]] <= room
-        yield each if fits or not each.is_cached else _without_cache(each)
-
-
-def _without_cache(each: SourceTraffic) -> SourceTraffic:
-    return SourceTraffic(
-        each.source, each.store, each.shards, each.bytes, each.requests, each.passes, is_cached=False
-    )
+        yield each if fits or not each.is_cached else replace(each, is_cached=False)
 
 
 def store_of_location(location: str) -> str:
@@ -195,31 +334,3 @@ def store_of_location(location: str) -> str:
         return f"{scheme}:"
     host = location.partition("://")[2].partition("/")[0].rpartition("@")[2]
     return f"{location.partition('://')[0]}://{host}"
-
-
-Sizes = Mapping[str, Mapping[str, int | None]]
-"""By source: URL of a shard -> its bytes."""
-
-
-def _sizes_of_stats(spec: Spec) -> Sizes | None:
-    if spec.stats is None:
-        return None
-    with suppress(OSError, UsageError):  # W108 warns about it
-        measurements = Measurements.read(spec.stats)
-        return {
-            name: {text: shard.size for text, shard in shards.items()}
-            for name, shards in measurements.shards.items()
-        }
-    return None
-
-
-def _sizes_of_lock(spec: Spec) -> Sizes | None:
-    if spec.file is None:
-        return None
-    with suppress(OSError, WdspecError):  # `validate --locked` reports it
-        lock = Lock.read(lock_name(spec.file, spec.split, spec.environment))
-        return {
-            name: dict(zip(source.shards("").texts(), (each.size for each in source.objects), strict=True))
-            for name, source in lock.sources.items()
-        }
-    return None

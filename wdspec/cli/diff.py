@@ -22,6 +22,7 @@ from wdspec.base.errors import SpecError, UsageError, WdspecError
 from wdspec.cli import output
 from wdspec.cli.diff_facts import KeyChange, Side, SourceChange, SpecDiff, StateFate, fate_of_state
 from wdspec.cli.diff_records import diff_of_records
+from wdspec.cli.diff_traffic import compare_traffic, show_traffic
 from wdspec.cli.lint_files import YAML, is_searched, list_yaml_files, specs_among
 from wdspec.cli.output import (
     Block,
@@ -378,7 +379,7 @@ def _explain_side(
     except OSError:
         frozen = None
     explained = explain_spec(spec, ranks, workers, 1, storage_of=storage_of, frozen=frozen)
-    return Side(name, explained, lock, stale)
+    return Side(name, explained, lock, stale, read)
 
 
 @dataclass(frozen=True)
@@ -401,6 +402,7 @@ class DiffReport:
             yield "no differences"
         else:
             yield from _tables(diff)
+            yield from show_traffic(diff.old.traffic, diff.new.traffic)
             for old, new in diff.renamed():
                 yield Warning(
                     f"`{new}` has the shards of `{old}`; sources are identified by name, so it starts with a new "
@@ -450,6 +452,7 @@ class DiffReport:
                 }
                 for each in diff.sources
             ],
+            "traffic": compare_traffic(diff.old.traffic, diff.new.traffic),
             "renamed": [{"old": old, "new": new} for old, new in diff.renamed()],
             "order": {"same": not diff.order_changes, "changes": diff.order_changes},
             "samples": {"same": not diff.samples_change},

@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from wdspec.advice.explanation import ExplainedSource, Explanation
+from wdspec.advice.traffic import Traffic, find_traffic
 from wdspec.base.amounts import join_names
 from wdspec.base.redaction import without_secrets
 from wdspec.cli.state import describe_state, read_state
@@ -27,6 +28,7 @@ from wdspec.planning.digest import (
 from wdspec.planning.past import name_of_section, why_not_finished
 from wdspec.planning.topology import Seat
 from wdspec.shards.lock import Lock, difference
+from wdspec.spec.files import ReadFile, read_from_disk
 from wdspec.spec.language.effects import paths_in
 from wdspec.spec.language.values import FilePath, Model
 from wdspec.spec.spec import Source, Spec
@@ -86,6 +88,8 @@ class Side:
     """The lock of the spec at that time, if it has one."""
     stale: str = ""
     """Why the lock was not used."""
+    read: ReadFile = read_from_disk
+    """Reads files of its spec."""
 
     @property
     def spec(self) -> Spec:
@@ -103,6 +107,11 @@ class Side:
     def samples(self) -> str:
         """A digest of what is done to its samples, as in a state."""
         return describe_samples(self.spec, self.explanation.shards.files)
+
+    @cached_property
+    def traffic(self) -> Traffic | None:
+        """What an epoch reads; None if the sizes of shards are not known."""
+        return find_traffic(self.explanation, self.read)
 
     @cached_property
     def sources(self) -> Mapping[str, ExplainedSource]:

@@ -157,17 +157,12 @@ def _summary(explanation: Explanation) -> Iterator[Row]:
 
 def _describe_traffic(traffic: Traffic) -> str:
     """What an epoch reads from which stores, and what later epochs do."""
-    parts = []
-    for name, store in traffic.stores.items():
-        requests = store.requests()
-        by = f" in {output.number(round(requests))} requests" if requests else ""
-        parts.append(f"{output.size(store.fetched_bytes())} of {name}{by}")
-    said = f"{' and '.join(parts)} per {traffic.per}, by the sizes of {traffic.by}"
+    said = f"{traffic.in_words()} per {traffic.per}, by the sizes of {traffic.by}"
     later = traffic.fetched_bytes(2) - traffic.fetched_bytes(1)
     if later < traffic.fetched_bytes(1):
         said += f"; {output.size(later)} in the second, which reads copies of the cache"
     if traffic.unknown:
-        said += f"; excluding {output.pluralize(len(traffic.unknown), 'source')} of which this is unknown"
+        said += f"; excluding {traffic.unknown_in_words}, of which this is unknown"
     return said
 
 

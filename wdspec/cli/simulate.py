@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from wdspec.advice.explanation import changes_in_words, explain_spec
+from wdspec.advice.explanation import PER_UNENDING, changes_in_words, explain_spec
+from wdspec.advice.traffic import Traffic, find_traffic
 from wdspec.advice.words import draw_in_words
 from wdspec.cli import output, simulate_facts
 from wdspec.cli.output import Block, Row, Table, Warning, show_report, table_of
@@ -47,6 +48,7 @@ def simulate(
     """Simulate a run: shares per batch, epoch and slot, passes, coverage, open shards, memory, legal topologies.
 
     Samples are drawn as in training, but no data is read: sizes come from `samples:` in the spec, or from --probe.
+    With a file of `wdspec stats` or a lock, it also says how many bytes and requests this takes.
     Globs, directories and @files are listed, which runs the command of an `@pipe:` list; WDS_SECURE=1 forbids that.
     """
     if epochs is not None and batches is not None:
@@ -55,7 +57,7 @@ def simulate(
     if epochs is not None and explanation.plan.timeline.epoch_steps is None:
         raise click.UsageError("the spec is endless (no `epoch`), so --epochs has no meaning; pass --batches")
     result = simulate_facts.simulation_result(explanation, epochs, batches)
-    show_report(SimulateReport(result), form)
+    show_report(SimulateReport(result, find_traffic(explanation)), form)
 
 
 @dataclass(frozen=True)
@@ -63,11 +65,13 @@ class SimulateReport:
     """What a run draws."""
 
     result: simulate_facts.SimulationResult
+    traffic: Traffic | None
+    """What an epoch reads, if the sizes of shards are known."""
 
     def blocks(self) -> Iterator[Block]:
         result, spec = self.result, self.result.explanation.spec
         title = ", ".join(filter(None, (spec.name or spec.file or "spec", spec.split)))
-        yield Table((), list(_summary(result)), title)
+        yield Table((), [*_summary(result), *self._reads()], title)
         if not result.explanation.plan.timeline.is_pass:
             yield _batches(result)
             yield _totals(result)
@@ -105,8 +109,30 @@ class SimulateReport:
                 "buffer_bytes": explanation.buffer_bytes,
             },
             "legal": {"ranks": result.legal_ranks, "workers": result.legal_workers},
+            "traffic": None if self.traffic is None else self.traffic.as_json(self._drawn_epochs),
             "warnings": list(result.warnings()),
         }
+
+    @property
+    def _drawn_epochs(self) -> float:
+        """How much was drawn, in what traffic is counted per."""
+        result = self.result
+        of_epoch = result.explanation.plan.epoch_samples
+        if of_epoch and result.epoch:
+            return result.simulation.batches / result.epoch
+        return result.simulation.samples / (of_epoch or PER_UNENDING)
+
+    def _reads(self) -> Iterator[Row]:
+        """What was drawn reads of which stores."""
+        traffic, epochs = self.traffic, self._drawn_epochs
+        if traffic is None or not (traffic.sources or traffic.unknown):
+            return
+        said = f"{traffic.in_words(epochs) or 'unknown'}, by the sizes of {traffic.by}"
+        if cached := traffic.cached_part(epochs):
+            said += f"; {cached:.1%} of the {output.size(traffic.bytes(epochs))} that are read come from the cache"
+        if traffic.unknown:
+            said += f"; excluding {traffic.unknown_in_words}, of which this is unknown"
+        yield "reads", said
 
 
 def _summary(result: simulate_facts.SimulationResult) -> Iterator[Row]:

@@ -1,0 +1,78 @@
+"""What is known of the sizes of objects without asking a store: by the file of `wdspec stats`, and by the lock."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+from wdspec.base.errors import UsageError, WdspecError
+from wdspec.shards.lock import Lock, LockedSource, lock_name
+from wdspec.spec.files import MOST_DATA, ReadFile
+from wdspec.spec.measurements import MeasuredShard, Measurements
+from wdspec.spec.spec import Source, Spec
+
+
+@dataclass(frozen=True)
+class KnownSizes:
+    """Bytes of shards, of their partners, and of tables."""
+
+    measurements: Measurements | None
+    lock: Lock | None
+
+    @classmethod
+    def read(cls, spec: Spec, read: ReadFile) -> KnownSizes | None:
+        """Read the files of a spec; None if there is none that can be used."""
+        measurements = lock = None
+        if spec.stats is not None:
+            with suppress(OSError, UsageError):  # W108 warns about it
+                measurements = Measurements.of_text(read(spec.stats, True, MOST_DATA))
+        if spec.file is not None:
+            path = lock_name(spec.file, spec.split, spec.environment)
+            with suppress(OSError, WdspecError):  # `validate --locked` reports it
+                lock = Lock.of_text(read(os.path.abspath(path), True, MOST_DATA), path)
+        return cls(measurements, lock) if measurements or lock else None
+
+    @property
+    def by(self) -> str:
+        """Where they come from: `stats`, `lock`, or `stats and lock`."""
+        found = {"stats": self.measurements, "lock": self.lock}
+        return " and ".join(name for name, each in found.items() if each is not None)
+
+    def of_shards(self, source: Source) -> Mapping[str, int | None]:
+        """The bytes of the shards of a source, by URL. What was measured counts more than the lock."""
+        locked = self._locked(source)
+        measured = {
+            url: shard.size for url, shard in self._measured(source).items() if shard.size is not None
+        }
+        return {**(_sizes(locked) if locked else {}), **measured}
+
+    def of_partners(self, source: Source, number: int) -> Mapping[str, int | None]:
+        """The bytes of the shards of a `join` of a source, by URL."""
+        locked = self._locked(source)
+        return _sizes(locked.joins[number]) if locked and number < len(locked.joins) else {}
+
+    def of_table(self, source: Source, number: int) -> int | None:
+        """The bytes of the table of a `lookup` of a source."""
+        locked = self._locked(source)
+        return locked.tables[number].size if locked and number < len(locked.tables) else None
+
+    def count_samples(self, source: Source) -> int | None:
+        """The samples of a source that are read: those that it declares, or those that were measured."""
+        if source.samples is not None:
+            return source.samples
+        if shards := self._measured(source):
+            return sum(shard.samples if shard.kept is None else shard.kept[0] for shard in shards.values())
+        locked = self._locked(source)
+        return locked.samples if locked else None
+
+    def _measured(self, source: Source) -> Mapping[str, MeasuredShard]:
+        return {} if self.measurements is None else self.measurements.shards.get(source.name, {})
+
+    def _locked(self, source: Source) -> LockedSource | None:
+        return None if self.lock is None else self.lock.sources.get(source.name)
+
+
+def _sizes(locked: LockedSource) -> Mapping[str, int | None]:
+    return dict(zip(locked.shards("").texts(), (each.size for each in locked.objects), strict=True))
