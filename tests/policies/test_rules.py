@@ -300,6 +300,21 @@ def test_shares_of_nested_mixes_are_multiplied(findings):
     assert (line, message) == (7, "`r`: the share of `c` is 50%")
 
 
+def test_shares_after_another_source_has_run_out_count_too(findings):
+    spec = (
+        "dataset:\n"
+        "  - {name: a, shards: x.tar, samples: 100, probability: 0.5, max_passes: 2%s}\n"
+        "  - {name: b, shards: y.tar, samples: 100, probability: 0.3}\n"
+        "  - {name: c, shards: z.tar, samples: 100, probability: 0.2}\n"
+    )
+    dropping = spec % ", on_exhausted: drop"
+    [(_, line, _, message)] = findings(rule("{max_share: 55%}"), dropping)
+    assert (line, message) == (3, "`r`: the share of `b` is 60% after `a` has reached `max_passes`")
+    assert findings(rule("{max_share: 60%}"), dropping) == []
+    assert findings(rule("{max_share: 55%}"), spec % "") == []  # an error ends the run
+    assert findings(rule("{max_share: 55%}"), spec % ", on_exhausted: stop") == []
+
+
 def test_a_share_that_depends_on_a_glob_is_a_finding(findings):
     spec = "dataset:\n  - {name: a, shards: 's3://b/*.tar'}\n  - {name: b, shards: y.tar}\n"
     [(code, line, _, message)] = findings(rule("{max_share: 90%}"), spec)

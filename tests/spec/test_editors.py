@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from pathlib import Path
 
 import pytest
-from servers.language_server import SERVER, LanguageServer
+from servers.language_server import LanguageServer, need_server
 
 from wdspec.spec.schema import json_schema
 
@@ -24,13 +23,6 @@ BROKEN = {
     "epoch.yaml": (SOURCE + "epoch: forever\n", 3, "`epoch`: samples per epoch across all ranks"),
     "text.yaml": ("dataset: [\n", 1, ""),
 }
-
-
-def need_server():
-    if not SERVER.exists():
-        if os.environ.get("CI"):
-            pytest.fail("yaml-language-server is not installed: run scripts/servers")
-        pytest.skip("yaml-language-server is not installed: run scripts/servers")
 
 
 @pytest.fixture(scope="module")

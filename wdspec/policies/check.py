@@ -11,7 +11,7 @@ from wdspec.policies.judge import Answer, example, judge
 from wdspec.policies.language import OF_URLS, Condition
 from wdspec.policies.patterns import matches, show
 from wdspec.policies.places import Place
-from wdspec.policies.shares import largest_shares
+from wdspec.policies.shares import Shares, list_shares
 from wdspec.policies.subjects import Holder, Value, holders_of, is_of_sources
 from wdspec.spec.build import Composition
 from wdspec.spec.language.requirements import parse_requirement
@@ -76,12 +76,12 @@ class _Seen:
         self.composition, self.files = composition, files
         self.top = Holder(composition)
         self.sources = holders_of(composition)
-        self._shares: list[dict[str, Fraction]] | str | None = None
+        self._shares: list[Shares] | str | None = None
 
     @property
-    def shares(self) -> list[dict[str, Fraction]] | str:
+    def shares(self) -> list[Shares] | str:
         if self._shares is None:
-            self._shares = largest_shares(self.composition)
+            self._shares = list_shares(self.composition)
         return self._shares
 
 
@@ -271,7 +271,8 @@ def _shares(
         for text in dict.fromkeys(texts):
             groups.setdefault(text, []).append(holder)
     for text, members in groups.items():
-        total = max((sum(step[holder.name] for holder in members) for step in steps), default=Fraction(0))
+        totals = [(sum(step.by_source[holder.name] for holder in members), step.when) for step in steps]
+        total, when = max(totals, key=lambda each: each[0], default=(Fraction(0), ""))
         if total <= most + _TOLERANCE:
             continue
         what = (
@@ -279,11 +280,10 @@ def _shares(
             if subject == "source"
             else f"the share of `{subject}: {text[:60]}`"
         )
-        step = " in a step of `mix.schedule`" if len(steps) > 1 else ""
         keys = [key for key in ("probability", "weight") if members[0].node.get(key) is not None]
         at = members[0].node.value_or_self(keys[0]) if keys and len(members) == 1 else members[0].at
         names = tuple(holder.name for holder in members)
-        message = f"{what} is {float(total) * 100:.6g}%{step}"
+        message = f"{what} is {float(total) * 100:.6g}%{when}"
         yield Finding(rule, at, message, f"at most {float(most) * 100:.6g}% is allowed", names)
 
 

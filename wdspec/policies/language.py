@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import BeforeValidator, Field, PlainValidator
+from pydantic import BeforeValidator, Field, PlainValidator, WithJsonSchema
 
 from wdspec.base.errors import did_you_mean
 from wdspec.spec.language.requirements import Requirement, parse_requirement
@@ -29,6 +29,36 @@ FORMS = ("forbid", "require", "max_share")
 _KEYS = frozenset({*keys_of(Source), *keys_of(Spec)} - {"dataset", "shards"})
 _SCHEMES = frozenset({*WELL_KNOWN, "file", "pipe"})
 _PERCENT = re.compile(r"\s*(\d{1,3}(?:\.\d{1,9})?)\s*%\s*")
+
+
+_PATTERN_FORM: dict[str, Any] = {"anyOf": [{"type": "string"}, {"type": "number"}, {"type": "boolean"}]}
+_PATTERNS_FORM = {
+    "anyOf": [*_PATTERN_FORM["anyOf"], {"type": "array", "items": _PATTERN_FORM, "minItems": 1}]
+}
+_SHARE_FORMS = [
+    {"type": "string", "pattern": r"^\s*\d{1,3}(\.\d{1,9})?\s*%\s*$"},
+    {"type": "number", "minimum": 0, "maximum": 1},
+]
+
+
+def _names_form(subjects: Sequence[str]) -> dict[str, Any]:
+    """The JSON Schema of a subject: one of those, or a key of specs."""
+    keys = sorted(_KEYS)
+    names = dict.fromkeys((*subjects, *keys))
+    return {"anyOf": [{"enum": [*names]}, {"type": "string", "pattern": f"^({'|'.join(keys)})\\."}]}
+
+
+def _map_form(subjects: Sequence[str], value: dict[str, Any]) -> dict[str, Any]:
+    """The JSON Schema of a map of subjects."""
+    names = _names_form(subjects)
+    return {"type": "object", "propertyNames": names, "additionalProperties": value, "minProperties": 1}
+
+
+def _conditions_form() -> dict[str, Any]:
+    """The JSON Schema of what `read_conditions` reads."""
+    name = _names_form([each for each in SUBJECTS if each not in OF_URLS])
+    keys = {"type": "array", "items": name, "minItems": 1}
+    return {"anyOf": [*name["anyOf"], keys, _map_form(SUBJECTS, _PATTERNS_FORM)]}
 
 
 class Condition(NamedTuple):
@@ -165,19 +195,36 @@ def check_urls(pattern: str, key: str) -> str:
     return pattern
 
 
+Conditions = Annotated[
+    tuple[Condition, ...], PlainValidator(read_conditions), WithJsonSchema(_conditions_form())
+]
+Scope = Annotated[
+    tuple[Condition, ...],
+    PlainValidator(read_scope),
+    WithJsonSchema(
+        _map_form((*OF_SCOPES, *(each for each in SUBJECTS if each != "requires")), _PATTERNS_FORM)
+    ),
+]
+Shares = Annotated[
+    dict[str, Fraction],
+    PlainValidator(read_shares),
+    WithJsonSchema({"anyOf": [*_SHARE_FORMS, _map_form(("source", "license"), {"anyOf": _SHARE_FORMS})]}),
+]
+
+
 class Rule(Model):
     """A rule: what specs must say, and must not say."""
 
-    scope: Annotated[tuple[Condition, ...], PlainValidator(read_scope)] = Field(
+    scope: Scope = Field(
         (), alias="for", description="Where the rule applies; by default to every source of every spec."
     )
-    forbid: Annotated[tuple[Condition, ...], PlainValidator(read_conditions)] = Field(
+    forbid: Conditions = Field(
         (), description="Keys that must not be set, or patterns that no value may match."
     )
-    require: Annotated[tuple[Condition, ...], PlainValidator(read_conditions)] = Field(
+    require: Conditions = Field(
         (), description="Keys that must be set, or patterns of which each value must match one."
     )
-    max_share: Annotated[dict[str, Fraction], PlainValidator(read_shares)] = Field(
+    max_share: Shares = Field(
         {}, description="Largest share of a source, or of all sources with the same value of a key."
     )
     severity: Literal["error", "warning"] = Field("error", description="`error` or `warning`.")
@@ -205,7 +252,11 @@ def read_day(value: Any) -> datetime.date:
         refuse("E202", f"expected a date, but this is {describe(value)}", "write `2026-03-01`, for example")
 
 
-Day = Annotated[datetime.date | None, PlainValidator(_read_day)]
+Day = Annotated[
+    datetime.date | None,
+    PlainValidator(_read_day),
+    WithJsonSchema({"type": "string", "pattern": r"^\d{4}-\d{2}-\d{2}$"}),
+]
 
 
 def _read_patterns(value: Any) -> Any:

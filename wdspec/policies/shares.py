@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import NamedTuple
 
 from wdspec.base.errors import UsageError
 from wdspec.policies.places import count_shards
@@ -14,8 +15,19 @@ class _UnknownShareError(Exception):
     """A share depends on the number of shards of a source, which is unknown without reading data."""
 
 
-def largest_shares(composition: Composition) -> list[dict[str, Fraction]] | str:
-    """The share of every source, by name, for each step of a schedule; or why they are unknown."""
+class Shares(NamedTuple):
+    """The shares of a mix at some step."""
+
+    by_source: dict[str, Fraction]
+    when: str = ""
+    """Which step, in words; empty if it is every one."""
+
+
+def list_shares(composition: Composition) -> list[Shares] | str:
+    """The share of every source at each step that changes shares; or why they are unknown.
+
+    Steps are those of `mix.schedule`, and those at which `max_passes` drops a source, so that others get its share.
+    """
     spec = composition.spec
     leaves = {leaf.name: leaf for leaf in composition.leaves}
 
@@ -29,18 +41,26 @@ def largest_shares(composition: Composition) -> list[dict[str, Fraction]] | str:
         sizes = {source.name: source.samples for source in spec.sources}
         unknown = next((name for name, size in sizes.items() if size is None), None)
         if len(sizes) == 1:
-            return [dict.fromkeys(sizes, Fraction(1))]
+            return [Shares(dict.fromkeys(sizes, Fraction(1)))]
         if unknown is not None:
             return f"the number of samples of `{unknown}` is unknown; add `samples: n`, or `stats`"
         read = {source.name: Fraction(source.copies) * (source.samples or 0) for source in spec.sources}
-        return (
-            [{name: size / sum(read.values()) for name, size in read.items()}] if any(read.values()) else []
-        )
-    from wdspec.planning.shares import effective_shares  # it needs numpy
+        whole = sum(read.values())
+        return [Shares({name: size / whole for name, size in read.items()})] if whole else []
+    from wdspec.planning.shares import effective_shares, limit_passes, shares_of_steps  # they need numpy
 
     steps = [None] if spec.mix.schedule is None else [step.shares for step in spec.mix.schedule]
+    when = " in a step of `mix.schedule`" if len(steps) > 1 else ""
     try:
-        return [effective_shares(spec.dataset, spec.mix, count, given) for given in steps]
+        found = [Shares(effective_shares(spec.dataset, spec.mix, count, given), when) for given in steps]
+        if any(source.max_passes is not None and source.on_exhausted == "drop" for source in spec.sources):
+            starts = dict(shares_of_steps(spec, count)) or {0: found[0].by_source}
+            limits, exhausted = limit_passes(spec, starts, 1)
+            after = {
+                each.start: f" after `{each.source[:60]}` has reached `max_passes`" for each in exhausted
+            }
+            found += [Shares(limits[at], text) for at, text in after.items() if at in limits]
+        return found
     except _UnknownShareError as error:
         return (
             f"they depend on the number of shards of `{error}`, which is unknown without reading data; add "

@@ -45,28 +45,29 @@ SNIPPETS: dict[str, list[dict[str, Any]]] = {
 """Snippets of each definition."""
 
 
-def add_words(schema: dict[str, Any]) -> None:
-    """Add messages, descriptions and snippets to a schema, in place."""
+def add_words(schema: dict[str, Any], page: str = PAGE) -> None:
+    """Add messages, descriptions with a link to a page, and snippets of specs to a schema, in place."""
     holders = {"Document": schema, **schema["$defs"]}
     key_of = {name: key for key, name in _references(holders)}
     for name, holder in holders.items():
         for key, value in holder.get("properties", {}).items():
             path = [key_of[name], key] if name in key_of else [key]
-            _describe(key, value)
-            advice = describe_form(path) or first_sentence(value.get("description", ""))
+            _describe(key, value, page)
+            form = describe_form(path) if page == PAGE else ""
+            advice = form or first_sentence(value.get("description", ""))
             _add_message(value, f"`{key}`: {advice}")
-        if name in SNIPPETS:
+        if name in SNIPPETS and page == PAGE:
             holder["defaultSnippets"] = SNIPPETS[name]
 
 
-def _describe(key: str, value: dict[str, Any]) -> None:
+def _describe(key: str, value: dict[str, Any], page: str) -> None:
     text = value.get("description")
     if not text:
         return
     default = (
         f" Default: `{str(value['default']).lower()}`." if value.get("default") not in (None, "") else ""
     )
-    value["markdownDescription"] = f"**{key}**: {text}{default} [Reference]({PAGE})"
+    value["markdownDescription"] = f"**{key}**: {text}{default} [Reference]({page})"
 
 
 def _add_message(value: dict[str, Any], message: str) -> None:
@@ -119,7 +120,7 @@ def _references(holders: dict[str, Any]) -> Iterator[tuple[str, str]]:
                     yield key, form["$ref"].rpartition("/")[2]
 
 
-SCHEMA_ID = "https://raw.githubusercontent.com/wdspec/wdspec/main/schemas/wdspec.schema.json"
+DRAFT = "https://json-schema.org/draft/2020-12/schema"
 _VARIABLE = {"type": "string", "pattern": "\\$\\{"}
 _NULL = {"type": "null"}
 """It removes a key that another file sets."""
@@ -213,9 +214,14 @@ def json_schema() -> dict[str, Any]:
     }
     schema["$defs"] = dict(sorted(definitions.items()))
     schema["title"] = "wdspec"
-    tidied: dict[str, Any] = _tidy(schema)
+    tidied: dict[str, Any] = tidy(schema)
     add_words(tidied)
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": SCHEMA_ID, **tidied}
+    return {"$schema": DRAFT, "$id": schema_id("wdspec"), **tidied}
+
+
+def schema_id(name: str) -> str:
+    """Where a schema is published."""
+    return f"https://raw.githubusercontent.com/wdspec/wdspec/main/schemas/{name}.schema.json"
 
 
 def json_schema_text() -> str:
@@ -288,16 +294,16 @@ def _allow_variable(value: dict[str, Any]) -> None:
         value["anyOf"].append(dict(_VARIABLE))
 
 
-def _tidy(node: Any) -> Any:
+def tidy(node: Any) -> Any:
     """Remove generated titles, and merge nested `anyOf`s."""
     if isinstance(node, list):
-        return [_tidy(item) for item in node]
+        return [tidy(item) for item in node]
     if not isinstance(node, dict):
         return node
     tidied = {
-        key: {name: _tidy(inner) for name, inner in value.items()}
+        key: {name: tidy(inner) for name, inner in value.items()}
         if key in ("properties", "$defs")
-        else _tidy(value)
+        else tidy(value)
         for key, value in node.items()
         if not (key == "title" and isinstance(value, str) and value != "wdspec")
     }
