@@ -306,7 +306,7 @@ def test_validating_without_a_policy_imports_none_of_it(repository):
         "wdspec: 1\nextends: link.yaml\ndataset: [{name: a, shards: x.tar}]\n",
     ],
 )
-def test_a_spec_that_leads_out_of_its_repository_is_a_finding(spec, here, validate):
+def test_a_spec_that_leads_out_of_its_repository_is_a_finding(spec, here, validate, monkeypatch):
     (here / "outside").mkdir()
     (here / "outside" / "base.yaml").write_text("seed: 7\ndataset:\n  - {shards: https://b/x.tar}\n")
     repository = here / "repository"
@@ -322,3 +322,9 @@ def test_a_spec_that_leads_out_of_its_repository_is_a_finding(spec, here, valida
     assert len(outside) == 1
     assert outside[0]["file"].endswith(("outside/base.yaml", "link.yaml"))
     assert "outside of the repository" in outside[0]["message"]
+    (repository / "pyproject.toml").write_text('[tool.wdspec]\npolicy = "policy.yaml"\n')
+    monkeypatch.chdir(repository)
+    exit_code, found = validate("spec.yaml")  # the policy of the repository itself
+    assert (exit_code, [each["code"] for each in found if each["code"] == "P103"]) == (1, ["P103"])
+    (repository / "pyproject.toml").write_text("")
+    assert [each for each in validate("spec.yaml")[1] if each["code"][0] == "P"] == []

@@ -68,7 +68,7 @@ def apply_policies(
         doubtful += find_left_out(paths, exclude, vars, settings, found)
     is_whole = not paths or any(map(os.path.isdir, paths))
     left = len(found.specs) if is_whole else 0
-    checker = _PolicyCheck(policies, python_rules, settings.root, left, is_strict=bool(options.files))
+    checker = _PolicyCheck(policies, python_rules, settings.root, left)
     return settings, found._replace(doubtful=doubtful), checker
 
 
@@ -82,8 +82,6 @@ class _PolicyCheck:
     """The folder where paths of specs start, in patterns."""
     left: int
     """The number of files until entries of policies that nothing has used are reported; 0 for never."""
-    is_strict: bool
-    """Whether specs must be in one repository with the files that they read."""
     used: set[Node] = field(default_factory=set)
 
     def __call__(self, file: str, **choices: Any) -> tuple[Spec | None, list[Problem]]:
@@ -92,8 +90,7 @@ class _PolicyCheck:
         def apply(composition: Composition, problems: Problems, *, warnings: bool) -> None:
             apply_rules(composition, problems, warnings=warnings)
             seen.add(composition)
-            if self.is_strict:
-                seen.note_outsiders(composition, problems)
+            seen.note_outsiders(composition, problems)
             result = check_spec(self.policies, composition, seen.paths)
             self.used |= result.used
             for finding in result.findings:
