@@ -6,6 +6,7 @@ from itertools import islice
 
 import numpy as np
 import pytest
+from commandline import within
 from shardmaking import write_shard
 
 import wdspec
@@ -285,6 +286,19 @@ def test_explain_lists_the_streams_and_batch_the_keys(folder, capsys):
     pairs, _ = pairs_of(spec, 3)
     keys = [each["companions"]["beside"] for each in shown["batch"]["samples"]]
     assert keys == [[] if other == "-" else [f"n{int(other):03}"] for _, other in pairs[2]]
+
+
+def test_explain_names_the_missing_shards_and_directories_of_companions(folder):
+    source = {"name": "a", "shards": "a-{0..3}.tar", "companions": {"x": "noise", "y": "same"}}
+    companions = {"noise": {"shards": "gone-{000..002}.tar"}, "same": {"shards": "a-0.tar"}}
+    (folder / "gone-001.tar").mkdir()
+    (folder / "s.yaml").write_text(json.dumps({"dataset": [source], "companions": companions, "batch": 2}))
+    found = json.loads(within("explain", "s.yaml", "--format", "json", folder=folder, code=1)[0])["warnings"]
+    assert any(
+        "W501 2 of 3 shards of `noise` do not exist, the first is `gone-000.tar`" in each for each in found
+    )
+    assert any("W502 `gone-001.tar` is a directory" in each for each in found)
+    assert not any("W508" in each for each in found)  # companions may be samples of the mix
 
 
 def test_jobs_that_read_shards_refuse_companions(folder):

@@ -343,12 +343,13 @@ class SourceFiles(NamedTuple):
 
 
 def look_at_files(spec: Spec, shards: Shards) -> dict[str, SourceFiles]:
-    """Look for the local shards of all sources that are read; returns their files by name."""
-    owners: dict[str, tuple[str, int]] = {}
-    most = max(LEAST_LOOKED_AT, min(MOST_LOOKED_AT, MOST_OF_ALL // max(1, len(spec.sources))))
+    """Look for the local shards of all sources that are read, and of companions; returns their files by name."""
+    of_mix: dict[str, tuple[str, int]] = {}
+    most = max(LEAST_LOOKED_AT, min(MOST_LOOKED_AT, MOST_OF_ALL // max(1, len(spec.collections))))
     found = {}
-    for source in spec.sources:
+    for source in spec.collections:
         urls, storage = shards.lists[source.name], shards.storages[source.name]
+        owners = {} if source.name in spec.companions else of_mix  # companions may be samples of the mix
         looked_at, repeated = 0, None
         missing, directories = [], []
         for index in spread(len(urls), most):

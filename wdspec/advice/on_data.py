@@ -43,7 +43,7 @@ Files = Mapping[str, SourceFiles]
 @rule("W501", needs="spec files")
 def missing_shards(spec: Spec, files: Files) -> Advices:
     """Local shards that do not exist."""
-    for source in spec.sources:
+    for source in spec.collections:
         looked_at, is_whole, _, missing, _ = files[source.name]
         if missing:
             seen = f"{len(missing):,} of {pluralize(looked_at, 'shard')}{'' if is_whole else ' checked'}"
@@ -128,7 +128,7 @@ def unreadable_shards(errors: Iterable[tuple[Source, WdspecError]]) -> Advices:
 @rule("W502", needs="spec files")
 def directories(spec: Spec, files: Files) -> Advices:
     """Directories in place of shards."""
-    for source in spec.sources:
+    for source in spec.collections:
         for url, path in files[source.name].directories:
             yield Advice(
                 f"`{url}` is a directory, but is read as one shard",
@@ -141,7 +141,7 @@ def directories(spec: Spec, files: Files) -> Advices:
 def unusable_steps(spec: Spec, files: Files) -> Advices:
     """Steps of `make` whose files are here, but cannot be used."""
     seen = set[str]()
-    for source in spec.sources:
+    for source in spec.collections:
         for name, recipe in source.make.items():
             written = recipe.model_dump_json()
             if written in seen or any("://" in path for path in recipe.files.values()):
@@ -491,7 +491,7 @@ def unused_clusters(spec: Spec, shards: Shards) -> Advices:
 @rule("W508", needs="spec files")
 def repeated_files(spec: Spec, files: Files) -> Advices:
     """Files that are several shards."""
-    for source in spec.sources:
+    for source in spec.collections:
         if (repeated := files[source.name].repeated) is not None:
             url, owner = repeated
             where = f"listed twice in `{owner}`" if owner == source.name else f"also a shard of `{owner}`"
@@ -513,7 +513,7 @@ def missing_libraries(spec: Spec, shards: Shards) -> Advices:
     for scheme in dict.fromkeys(_store_schemes(shards)):
         if (missing := find_missing(scheme)) is not None:
             yield Advice(missing)
-    for name in dict.fromkeys(each for source in spec.sources for each in _decoders(source)):
+    for name in dict.fromkeys(each for source in spec.collections for each in _decoders(source)):
         try:
             require_libraries(name)
         except UsageError as error:

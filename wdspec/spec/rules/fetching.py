@@ -9,7 +9,7 @@ from wdspec.spec.language.expressions import ExpressionError, PathBeforeMap, des
 from wdspec.spec.language.making import behind, names_in
 from wdspec.spec.language.samples import fields_set_by
 from wdspec.spec.rules.batches import EXPRESSIONS, list_measures
-from wdspec.spec.rules.fields import right_sources
+from wdspec.spec.rules.fields import all_right_sources
 from wdspec.spec.rules.rule import Finding, Findings, rule
 from wdspec.spec.sources import Draft
 from wdspec.spec.spec import Source
@@ -21,7 +21,7 @@ _ROOTED = "dataset:\n  - {shards: a.tar, fetch: {image: {url: json.path, root: s
 
 def _fetching(composition: Composition, *keys: str) -> Iterator[tuple[Draft, Source, MapNode]]:
     """The sources with a right `fetch`, and the map."""
-    for leaf, source in right_sources(composition, "fetch", *keys):
+    for leaf, source in all_right_sources(composition, "fetch", *keys):
         node = leaf.node.map_at("fetch") if source.fetch else None
         if node is not None:
             yield leaf, source, node

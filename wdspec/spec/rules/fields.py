@@ -53,8 +53,13 @@ Known = dict[str, Sequence[str]]
 
 
 def right_sources(composition: Composition, *keys: str) -> list[tuple[Draft, Source]]:
-    """The sources in which none of these keys has a wrong value."""
+    """The sources of the mix in which none of these keys has a wrong value."""
     return [(leaf, source) for leaf, source in composition.mixed if not leaf.bad.intersection(keys)]
+
+
+def all_right_sources(composition: Composition, *keys: str) -> list[tuple[Draft, Source]]:
+    """The same with the sources of companions, for rules about what is in one source."""
+    return [(leaf, source) for leaf, source in composition.models if not leaf.bad.intersection(keys)]
 
 
 def visible_fields(source: Source) -> tuple[str, ...] | None:
@@ -263,7 +268,7 @@ def is_image(field: str) -> bool:
 )
 def unreadable_renames(composition: Composition) -> Findings:
     """New names for fields that `extensions` leaves out."""
-    for leaf, source in right_sources(composition, "extensions", "rename"):
+    for leaf, source in all_right_sources(composition, "extensions", "rename"):
         patterns = [pattern for entry in source.extensions or () for pattern in entry.split(";")]
         patterns += _columns(source) if patterns else ()
         if not patterns or source.missing == "none" or any(MAGIC.intersection(each) for each in patterns):
@@ -289,7 +294,7 @@ def unreadable_renames(composition: Composition) -> Findings:
 )
 def taken_names(composition: Composition) -> Findings:
     """New names of fields that `extensions` requires and that are not renamed themselves."""
-    for leaf, source in right_sources(composition, "extensions", "rename"):
+    for leaf, source in all_right_sources(composition, "extensions", "rename"):
         kept = {entry.split(";")[0] for entry in source.extensions or () if not MAGIC.intersection(entry)}
         kept -= {old for olds in source.rename.values() for old in olds}
         for new in source.rename if source.missing == "error" else ():
@@ -624,7 +629,7 @@ def batched_fields(composition: Composition) -> Findings:
 def unmatched_decode_keys(composition: Composition) -> Findings:
     """Keys without effect: in the source that has them, or in `defaults` if no source uses them."""
     inherited: dict[str, tuple[Draft, Sequence[str]] | None] = {}
-    for draft, source in right_sources(composition, "extensions", "rename", "decode"):
+    for draft, source in all_right_sources(composition, "extensions", "rename", "decode"):
         names = field_names(source)
         own = draft.own.get("decode")
         for key in source.decode.fields if source.decode is not None else ():
@@ -770,7 +775,7 @@ def scaleprob_alone(composition: Composition) -> Findings:
 )
 def sizes_as_scales(composition: Composition) -> Findings:
     """Factors above sixteen."""
-    for leaf, source in right_sources(composition, "scale"):
+    for leaf, source in all_right_sources(composition, "scale"):
         if source.scale is not None and source.scale[1] > LARGEST_SCALE:
             message = f"`scale` is a factor: images become {source.scale[1]:g} times as wide and as high"
             hint = "write a factor such as `0.5`; to resize images write `decode: rgb8+resize=224`"
@@ -896,7 +901,7 @@ def describe_interpolated(source: Source) -> Iterator[tuple[str, str, str]]:
 @rule("W520", keys="decode")
 def interpolated_labels(composition: Composition) -> Findings:
     """Images that have the name of labels, and are resized by interpolation."""
-    for leaf, source in right_sources(composition, "extensions", "rename", "decode"):
+    for leaf, source in all_right_sources(composition, "extensions", "rename", "decode"):
         for field, message, hint in describe_interpolated(source):
             yield Finding(locate(leaf.node.value_or_self("decode"), (field,)), message, hint)
 
@@ -913,7 +918,7 @@ def interpolated_labels(composition: Composition) -> Findings:
 )
 def decoders_of_no_field(composition: Composition) -> Findings:
     """Decoders of images, sound and videos in a source that have no field to decode."""
-    for leaf, source in right_sources(composition, "extensions", "rename", "decode"):
+    for leaf, source in all_right_sources(composition, "extensions", "rename", "decode"):
         fields = field_names(source)
         if fields is None or source.decode is None or "decode" not in leaf.own.entries:
             continue

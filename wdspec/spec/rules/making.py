@@ -31,7 +31,7 @@ from wdspec.spec.language.making import (
 from wdspec.spec.language.samples import Call, fields_set_by
 from wdspec.spec.problems import list_names
 from wdspec.spec.rules.batches import EXPRESSIONS, list_measures
-from wdspec.spec.rules.fields import decoders_of, files_of, right_sources, visible_fields
+from wdspec.spec.rules.fields import all_right_sources, decoders_of, files_of, right_sources, visible_fields
 from wdspec.spec.rules.rule import Finding, Findings, rule
 from wdspec.spec.sources import Draft
 from wdspec.spec.spec import Source
@@ -40,9 +40,13 @@ from wdspec.spec.tree import MapNode, Node, locate
 _KEYS = ("make", "extensions", "rename", "tags", "lookup", "map")
 
 
-def makes_of(composition: Composition) -> Iterator[tuple[Draft, Source, MapNode]]:
-    """The sources with a right `make`, and the map."""
-    for leaf, source in right_sources(composition, *_KEYS):
+def makes_of(composition: Composition, is_mixed: bool = False) -> Iterator[tuple[Draft, Source, MapNode]]:
+    """The sources with a right `make`, and the map.
+
+    Args:
+        is_mixed: whether to leave out those of companions.
+    """
+    for leaf, source in (right_sources if is_mixed else all_right_sources)(composition, *_KEYS):
         node = leaf.node.map_at("make") if source.make else None
         if node is not None:
             yield leaf, source, node
@@ -160,7 +164,9 @@ def absent_files(composition: Composition) -> Findings:
 def padded_labels(composition: Composition) -> Findings:
     """Labels of steps that are packed or padded without a value for what is filled."""
     batch = composition.spec.batch
-    recipes = [recipe for _, source, _ in makes_of(composition) for recipe in source.make.values()]
+    recipes = [
+        recipe for _, source, _ in makes_of(composition, is_mixed=True) for recipe in source.make.values()
+    ]
     labels = {name for recipe in recipes if (name := getattr(recipe, "labels", None))}
     if batch is None or not labels or "batch" not in composition.top.entries:
         return
@@ -201,7 +207,7 @@ def misplaced_results(composition: Composition) -> Findings:
     node, ways = composition.top.entries["batch"].value, batch.collate.fields
     pairs = {
         (name, new, new == getattr(recipe, "labels", None))
-        for _, source, _ in makes_of(composition)
+        for _, source, _ in makes_of(composition, is_mixed=True)
         for name, recipe in source.make.items()
         if not isinstance(recipe, Crop)
         for new in recipe.results
@@ -236,7 +242,7 @@ def counted_draws(composition: Composition) -> Findings:
     """Selections and costs that read a field that is drawn, in a pass with copies or several epochs."""
     spec = composition.spec
     measured = spec.batch.expressions if spec.batch and spec.batch.has_windows else ()
-    for leaf, source, node in makes_of(composition):
+    for leaf, source, node in makes_of(composition, is_mixed=True):
         again = "copy of a sample (`repeat`)" if source.copies > 1 else "epoch (`reshuffle`)"
         for text in (*source.selecting_texts, *measured) if source.copies > 1 or spec.reshuffles else ():
             paths = parse_expression(text, spec.costs).paths
@@ -390,7 +396,7 @@ def decoded_recordings(composition: Composition) -> Findings:
 def seconds_of_recordings(composition: Composition) -> Findings:
     """Expressions with the seconds of recordings of which segments are made."""
     spec = composition.spec
-    for leaf, source, _ in makes_of(composition):
+    for leaf, source, _ in makes_of(composition, is_mixed=True):
         made = {
             str(recipe.origins[0][0]): name
             for name, recipe in source.make.items()
