@@ -1,4 +1,4 @@
-"""The manifest of docs/containers.md has only fields of Kubernetes, and its program runs within the same limits."""
+"""The manifest of docs/containers.md fits the schema of Kubernetes, and its program runs within the same limits."""
 
 import ctypes
 import json
@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jsonschema
 import pytest
 import yaml
 from commandline import environment
@@ -15,105 +16,28 @@ from shardmaking import write_shard
 
 PAGE = (Path(__file__).parents[2] / "docs" / "containers.md").read_text()
 BLOCKS = dict(re.findall(r"```\w+\n# (job\.yaml|train\.yaml|train\.py)\n(.*?)```", PAGE, re.DOTALL))
-FIELDS = {
-    "Job": {"apiVersion": str, "kind": str, "metadata": "Metadata", "spec": "JobSpec"},
-    "Metadata": {"name": str, "namespace": str, "labels": dict, "annotations": dict},
-    "JobSpec": {
-        "activeDeadlineSeconds": int,
-        "backoffLimit": int,
-        "backoffLimitPerIndex": int,
-        "completionMode": str,
-        "completions": int,
-        "parallelism": int,
-        "podFailurePolicy": "FailurePolicy",
-        "suspend": bool,
-        "template": "PodTemplate",
-        "ttlSecondsAfterFinished": int,
-    },
-    "FailurePolicy": {"rules": ["FailureRule"]},
-    "FailureRule": {"action": str, "onExitCodes": dict, "onPodConditions": ["Condition"]},
-    "Condition": {"type": str, "status": str},
-    "PodTemplate": {"metadata": "Metadata", "spec": "PodSpec"},
-    "PodSpec": {
-        "containers": ["Container"],
-        "initContainers": ["Container"],
-        "nodeSelector": dict,
-        "restartPolicy": str,
-        "serviceAccountName": str,
-        "terminationGracePeriodSeconds": int,
-        "tolerations": list,
-        "volumes": ["Volume"],
-    },
-    "Container": {
-        "args": [str],
-        "command": [str],
-        "env": ["Variable"],
-        "image": str,
-        "imagePullPolicy": str,
-        "name": str,
-        "resources": "Resources",
-        "securityContext": "Security",
-        "volumeMounts": ["Mount"],
-        "workingDir": str,
-    },
-    "Variable": {"name": str, "value": str, "valueFrom": dict},
-    "Resources": {"limits": {str: str}, "requests": {str: str}},
-    "Security": {
-        "allowPrivilegeEscalation": bool,
-        "privileged": bool,
-        "readOnlyRootFilesystem": bool,
-        "runAsGroup": int,
-        "runAsNonRoot": bool,
-        "runAsUser": int,
-    },
-    "Mount": {"mountPath": str, "name": str, "readOnly": bool, "subPath": str},
-    "Volume": {
-        "name": str,
-        "emptyDir": "EmptyDir",
-        "persistentVolumeClaim": "Claim",
-        "hostPath": dict,
-        "secret": dict,
-    },
-    "EmptyDir": {"medium": str, "sizeLimit": str},
-    "Claim": {"claimName": str, "readOnly": bool},
-}
-"""The fields of a Job (batch/v1) that manifests for training use, and their types."""
+SCHEMA = json.loads(Path(__file__).with_name("kubernetes_job.schema.json").read_text())
 
 
-def misfits(value, kind, place="job"):
+def misfits(job):
     """The places in a manifest that Kubernetes would refuse."""
-    if isinstance(kind, str):
-        if not isinstance(value, dict):
-            return [place]
-        known = FIELDS[kind]
-        found = [f"{place}.{name}" for name in value if name not in known]
-        return found + [
-            each
-            for name in value
-            if name in known
-            for each in misfits(value[name], known[name], f"{place}.{name}")
-        ]
-    if isinstance(kind, list):
-        if not isinstance(value, list):
-            return [place]
-        return [
-            each for number, item in enumerate(value) for each in misfits(item, kind[0], f"{place}[{number}]")
-        ]
-    if isinstance(kind, dict):
-        return [f"{place}.{name}" for name, item in value.items() if not isinstance(item, str)]
-    return [] if type(value) is kind else [place]
+    found = jsonschema.Draft202012Validator(SCHEMA).iter_errors(job)
+    return sorted(".".join(map(str, each.absolute_path)) for each in found)
 
 
-def test_the_manifest_has_only_fields_of_kubernetes():
+def test_the_manifest_fits_the_schema_of_kubernetes():
     job = yaml.safe_load(BLOCKS["job.yaml"])
-    assert misfits(job, "Job") == []
+    assert (job["apiVersion"], job["kind"]) == ("batch/v1", "Job")
+    assert misfits(job) == []
     pod = job["spec"]["template"]["spec"]
     mounts = {mount["name"] for container in pod["containers"] for mount in container["volumeMounts"]}
     assert mounts == {volume["name"] for volume in pod["volumes"]}
     container = pod["containers"][0]
     container["readOnlyRoot"] = True
     container["env"][0]["value"] = 1
-    assert len(misfits(job, "Job")) == 2, "mistakes are found"
+    del container["name"]
+    place = "spec.template.spec.containers.0"
+    assert misfits(job) == [place, place, f"{place}.env.0.value"]
 
 
 def without_rights():

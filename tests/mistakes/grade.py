@@ -6,8 +6,10 @@ Whether a remedy is wrong, which also is an F, only a reader can decide: `--show
 """
 
 import argparse
+import hashlib
 import json
 import os
+import pickle
 import re
 import select
 import shlex
@@ -18,6 +20,7 @@ import tempfile
 import traceback
 import warnings
 from collections import Counter
+from itertools import islice
 from pathlib import Path
 
 import yaml
@@ -29,6 +32,8 @@ from wdspec.cli.main import cli, main
 SPECS = Path(__file__).with_name("specs.yaml")
 TIMEOUT = 60
 """Seconds for a command."""
+MOST_ITEMS = 2000
+"""Samples or batches that are compared of two specs."""
 
 _MESSAGE = r"(?:(?:.*: )?[DEW]\d{3} |(?i:warning|error): |[\w.]*(?:Error|Warning|StopIteration)\b)"
 """How the first line of a warning or an error starts."""
@@ -86,8 +91,8 @@ def _child(words, folder):
         os.environ.update(wanted)
         os.chdir(folder)
         socket.socket.connect = _no_network
-        if words[0] == "load":
-            _load(words[1])
+        if words[0] in ("load", "stream"):
+            (_load if words[0] == "load" else _stream)(words[1])
             code = 0
         else:
             sys.argv = words
@@ -121,6 +126,23 @@ def _load(spec):
         next(iter(wdspec.loader(spec)))
     except Exception as error:
         sys.exit("".join(traceback.format_exception_only(error)))
+
+
+def _stream(spec):
+    """Prints digests of what a spec gives, up to `MOST_ITEMS` items."""
+    import wdspec
+
+    for item in islice(wdspec.compile(spec), MOST_ITEMS):
+        print(hashlib.blake2b(pickle.dumps(item), digest_size=16).hexdigest())
+
+
+def is_right(entry, spec, row):
+    """Whether a mistake is none: without a change, the command says, and the spec gives, what it does after it."""
+    if (row["output"], row["code"]) != (row["fixed_output"], row["fixed_code"]) or messages(row["output"]):
+        return False
+    name = next(iter(entry["specs"]))
+    (given, code), (wanted, _) = (in_folder(entry, text, f"stream {name}") for text in (spec, entry["fixed"]))
+    return code == 0 and bool(wanted) and given == wanted
 
 
 def messages(output):
@@ -174,7 +196,7 @@ def graded(entry):
     found, has = grade(entry["says"], output, code)
     after, after_code = in_folder(entry, entry["fixed"], entry.get("fixed_command", entry["command"]))
     is_warned = after_code or any(_holds(text, entry["says"]["place"]) for text in messages(after))
-    return {
+    row = {
         "name": entry["name"],
         "about": entry["about"],
         "grade": found,
@@ -185,6 +207,7 @@ def graded(entry):
         "fixed_is_warned": bool(is_warned),
         "fixed_output": after,
     }
+    return {**row, "grade": "="} if found == "F" and is_right(entry, spec, row) else row
 
 
 def not_warned(entry):
@@ -267,7 +290,7 @@ def report(mistakes, near, show):
     for row in mistakes:
         has = " ".join(each if row[each] else "-" * len(each) for each in ("place", "value", "change"))
         print(f"{row['name']:{width}} {row['about']:8} {row['grade']} {has} exit {row['code']}")
-        if show and row["grade"] != "A":
+        if show and row["grade"] not in "A=":
             print(_indented(row["output"]))
     for row in mistakes:
         if row["fixed_is_warned"]:
@@ -288,10 +311,10 @@ def report(mistakes, near, show):
 def totals(mistakes, near):
     """How many entries have which grade, by what they are about, and how many correct specs got a warning."""
     counts = {
-        about: dict.fromkeys("ACF", 0) | Counter(row["grade"] for row in mistakes if row["about"] == about)
+        about: dict.fromkeys("ACF=", 0) | Counter(row["grade"] for row in mistakes if row["about"] == about)
         for about in dict.fromkeys(row["about"] for row in mistakes)
     }
-    counts["all"] = dict.fromkeys("ACF", 0) | Counter(row["grade"] for row in mistakes)
+    counts["all"] = dict.fromkeys("ACF=", 0) | Counter(row["grade"] for row in mistakes)
     counts["fixed"] = {"warned": sum(row["fixed_is_warned"] for row in mistakes)}
     counts["near"] = {
         "validate": sum(bool(row["validate"] or row["validate_code"]) for row in near),
