@@ -1,20 +1,25 @@
 """Client certificates, and logins that change while a run reads."""
 
 import http.server
+import json
 import ssl
 import threading
 
+import boto3
 import fsspec
 import pytest
+import urllib3
 from fsspec.implementations.memory import MemoryFileSystem
+from servers.stores import CONTAINER
 from urllib3.exceptions import ProtocolError
 
 from wdspec.base.errors import ShardError, StoreError
+from wdspec.spec.language.locations import ObjectStoreOptions
 from wdspec.storage.storage import Storage
 from wdspec.stores import filesystems
 from wdspec.stores.http_requests import translate_error
 from wdspec.stores.retry import RetryPolicy
-from wdspec.stores.settings import HttpSettings
+from wdspec.stores.settings import HttpSettings, ObjectLogin
 
 DATA = bytes(range(256)) * 40
 QUICK = RetryPolicy(budget=1, delay=0.001, longest_delay=0.01, brief=0.05)
@@ -155,3 +160,66 @@ def test_a_store_of_objects_gets_a_new_login_once(monkeypatch):
     with pytest.raises(ShardError, match="denies access"):
         read("guarded://b/a.tar")
     assert _Guarded.made == 3
+
+
+KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE", "AWS_CONFIG_FILE", "AWS_ENDPOINT_URL")
+
+
+ROOT = {"aws_access_key_id": "testing", "aws_secret_access_key": "testing"}
+
+
+@pytest.fixture
+def as_root(s3):
+    """Does something with all rights, given the client of the users of an S3 server that checks logins from now on."""
+    users = boto3.client("iam", region_name="us-east-1", endpoint_url=s3.environ["AWS_ENDPOINT_URL"], **ROOT)
+    users.create_user(UserName="reader")
+    allowed = {"Effect": "Allow", "Action": "s3:*", "Resource": "*"}
+    policy = json.dumps({"Version": "2012-10-17", "Statement": [allowed]})
+    users.put_user_policy(UserName="reader", PolicyName="reads", PolicyDocument=policy)
+
+    def count_free(number):
+        url = f"{s3.environ['AWS_ENDPOINT_URL']}/moto-api/reset-auth"
+        assert urllib3.request("POST", url, body=str(number)).status == 200
+
+    count_free(0)
+    yield lambda make: (count_free("inf"), make(users), count_free(0))[1]
+    count_free("inf")
+    users.close()
+
+
+def test_a_changed_profile_file_is_read_again_after_a_refusal(s3, as_root, tmp_path, monkeypatch):
+    """The keys of the profile are replaced at the server, and then in the file, while a process reads."""
+    client = boto3.client("s3", endpoint_url=s3.environ["AWS_ENDPOINT_URL"], **ROOT)
+    monkeypatch.setattr(filesystems, "RENEWAL", 0.0)
+    for name in KEYS:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    options = ObjectStoreOptions(profile="team", endpoint=s3.environ["AWS_ENDPOINT_URL"])
+    storage = Storage(login=ObjectLogin(options, str(tmp_path)), retry_policy=QUICK)
+
+    def rotate(users):
+        """Replaces the key of the user, and returns the new one."""
+        for each in users.list_access_keys(UserName="reader")["AccessKeyMetadata"]:
+            users.delete_access_key(UserName="reader", AccessKeyId=each["AccessKeyId"])
+        return users.create_access_key(UserName="reader")["AccessKey"]
+
+    def save(key):
+        lines = ["[team]", f"aws_access_key_id = {key['AccessKeyId']}"]
+        lines += [f"aws_secret_access_key = {key['SecretAccessKey']}"]
+        (tmp_path / "credentials").write_text("\n".join(lines))
+
+    def read_once():
+        with storage.open_location(f"s3://{CONTAINER}/guarded.bin") as stream:
+            return stream.read()
+
+    as_root(lambda _: client.put_object(Bucket=CONTAINER, Key="guarded.bin", Body=DATA))
+    client.close()
+    save(as_root(rotate))
+    assert read_once() == DATA
+    key = as_root(rotate)
+    with pytest.raises(ShardError, match="denies access"):
+        read_once()  # the file has the old key
+    save(key)
+    assert read_once() == DATA
+    assert read_once() == DATA
