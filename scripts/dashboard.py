@@ -280,7 +280,10 @@ def draw(found: Mapping[Panel, Sequence[tuple[str, Sequence[tuple[float, float]]
     from matplotlib import pyplot, ticker
 
     pyplot.style.use("dark_background")
-    figure, grid = pyplot.subplots(-(-len(found) // 3), 3, figsize=(15, 12), layout="constrained")
+    rows = -(-len(found) // 3)
+    figure, grid = pyplot.subplots(rows, 3, figsize=(15, 3 * rows), layout="constrained")
+    for axes in grid.flat[len(found) :]:
+        axes.remove()
     for axes, (panel, series) in zip(grid.flat, found.items(), strict=False):
         for legend, points in sorted(series):
             axes.plot(*zip(*points, strict=True), lw=1.2, label=legend) if points else None
@@ -291,7 +294,7 @@ def draw(found: Mapping[Panel, Sequence[tuple[str, Sequence[tuple[float, float]]
         if panel.unit == "percentunit":
             axes.yaxis.set_major_formatter(ticker.PercentFormatter(1))
         else:
-            unit = {"Bps": "B/s", "short": ""}.get(panel.unit, panel.unit)
+            unit = {"Bps": "B/s", "bytes": "B", "short": ""}.get(panel.unit, panel.unit)
             axes.yaxis.set_major_formatter(ticker.EngFormatter(places=None, sep=" "))
             axes.set_ylabel(unit, fontsize=8)
         axes.set_xlabel("seconds", fontsize=8)

@@ -27,6 +27,8 @@ def test_each_panel_shows_the_series_of_a_run(tmp_path):
     assert set(found["Samples"]) == {"books", "code", "web"}
     assert set(found["Waiting for data"]) == {"rank 0", "rank 1"}
     assert set(found["Skipped errors"]) == {"web D202"}
+    assert set(found["Copies without room"]) == {"deleted", "no copy"}
+    assert all(points[-1][1] > 0 for points in found["Cache size"].values())
     shares = {source: points[-1][1] for source, points in found["Shares of the samples"].items()}
     assert abs(shares["web"] - 0.6) < 0.02
     assert abs(sum(shares.values()) - 1) < 1e-9
