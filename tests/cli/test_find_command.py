@@ -43,6 +43,8 @@ dataset:
     join: [{shards: "captions/c-0.tar"}]
     lookup: {table: scores.parquet, fields: [score]}
     companions: {noise: {shards: "s3://noise/*.tar"}}
+    meta: {owner: files@example.org, contact: {chat: "#files", people: [ann@example.org]}}
+meta: {owner: all@example.org, ticket: 17}
 cache: /local/cache
 """,
     }
@@ -100,6 +102,17 @@ cache: /local/cache
         ("scores.parquet", {("other.yaml", "files", "table", "scores.parquet")}),
         ("s3://noise", {("other.yaml", "files/noise", "shards", "s3://noise/*.tar")}),
         ("/local/cache", {("other.yaml", None, "dir", "/local/cache")}),
+        ("files@example.org", {("other.yaml", "files", "meta.owner", "files@example.org")}),
+        ("ann@example.org", {("other.yaml", "files", "meta.contact", "ann@example.org")}),
+        (
+            "example.org",
+            {
+                ("other.yaml", None, "meta.owner", "all@example.org"),
+                ("other.yaml", "files", "meta.owner", "files@example.org"),
+                ("other.yaml", "files", "meta.contact", "ann@example.org"),
+            },
+        ),
+        ("17", {("other.yaml", None, "meta.ticket", "17")}),
         ("nowhere", set()),
     ],
 )

@@ -1,4 +1,4 @@
-"""`wdspec find`: which specs read from a bucket, a path, a license, a base file or a function."""
+"""`wdspec find`: which specs read from a bucket or a path, have a license or an owner, or use a file or a function."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def find(
     pattern: str, paths: tuple[str, ...], exclude: tuple[str, ...], variables: tuple[str, ...], form: str
 ) -> int:
     """List the specs, splits, environments and sources that read from a bucket or a path, have a license, use a
-    function, or are made from a base file.
+    function, are made from a base file, or have a value in `meta`, such as their owner.
 
     PATTERN is a whole name between marks such as `/` and `:`, so `s3://lab` is in `s3://lab/a.tar` and not in
     `s3://lab2/a.tar`. With `*` or `?`, it is a pattern for all of a value. Shards are compared one by one, as the spec
@@ -62,9 +62,12 @@ def find(
       wdspec find 's3://bucket/laion-*' configs --format json
       wdspec find CC-BY-NC-4.0 configs
       wdspec find team/base.yaml configs
+      wdspec find vision@example.org configs
     """
     if not pattern.strip():
-        raise click.UsageError("the pattern is empty; name a bucket, a path, a license, a file or a function")
+        raise click.UsageError(
+            "the pattern is empty; name a bucket, a path, a license, a file, a function or an owner"
+        )
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")
     values = parse_assignments(variables, "--var")
     found = find_files(paths, exclude, "search", values)[1]
@@ -232,7 +235,7 @@ class _Search:
         rules: list[Rule],
         composition: Composition,
     ) -> Iterator[Use]:
-        """The paths, the license and the functions of a source, or of the top level."""
+        """The paths, the license, the functions and the values of `meta` of a source, or of the top level."""
         found: list[Use] = []
 
         def look(value: Scalar, kind: FilePath, key: str) -> Scalar:
@@ -247,6 +250,11 @@ class _Search:
         license = node.get("license")
         if isinstance(license, Scalar) and self._license.is_in(str(license.value)):
             yield Use(file, source, "license", str(license.value), license.position)
+        meta = node.map_at("meta")
+        for name, entry in meta.entries.items() if meta is not None else ():
+            for each in scalars(entry.value):
+                if self._wanted.is_in(str(each.value)):
+                    yield Use(file, source, f"meta.{name}", str(each.value), each.position)
         functions = {name for names in composition.spec.functions.values() for name in names}
         for key in _FUNCTIONS if functions else ():
             held = node.get(key)

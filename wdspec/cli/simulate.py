@@ -125,9 +125,9 @@ class SimulateReport:
     def _reads(self) -> Iterator[Row]:
         """What was drawn reads of which stores."""
         traffic, epochs = self.traffic, self._drawn_epochs
-        if traffic is None or not (traffic.sources or traffic.unknown):
+        if traffic is None or not traffic.sources:
             return
-        said = f"{traffic.in_words(epochs) or 'unknown'}, by the sizes of {traffic.by}"
+        said = f"{traffic.in_words(epochs)}, by the sizes of {traffic.by}"
         if cached := traffic.cached_part(epochs):
             said += f"; {cached:.1%} of the {output.size(traffic.bytes(epochs))} that are read come from the cache"
         if traffic.unknown:
