@@ -237,15 +237,35 @@ def test_partners_and_tables_are_counted_too(s3, bucket, monkeypatch):
     assert (store["bytes"], store["requests"]) == (proxy.bytes, proxy.requests)
 
 
-@pytest.mark.parametrize("slots", [1, 4])
-def test_each_slot_requests_a_shard_of_which_it_reads_a_part(bucket, slots):
+SHUFFLED = {"pass": "pad", "reshuffle": True}
+
+
+@pytest.mark.parametrize(
+    ("slots", "epoch", "limit"), [(1, "pass", 100), (4, "pass", None), (3, SHUFFLED, None)]
+)
+def test_each_slot_of_a_pass_requests_the_shards_of_which_it_reads_a_part(bucket, slots, epoch, limit):
     folder, proxy, keys = bucket
     elastic = {"ranks": 1, "workers": slots}
-    write(folder, dataset=sources(), batch=5, epoch="pass", stats="stats.json", elastic=elastic, **keys)
+    keys |= {"limit": limit} if limit else {}
+    write(folder, dataset=sources(), batch=5, epoch=epoch, stats="stats.json", elastic=elastic, **keys)
     within("stats", "s.yaml", "-o", "stats.json", "--jobs", "0", folder=folder)
-    found = check_run(folder, proxy, 2, off=0)
+    found = check_run(folder, proxy, 1, off=0)
     assert (sum(each["read_requests"] for each in found["sources"]) > 5) == (slots > 1)
-    assert [each["passes"] for each in found["sources"]] == [1, 1]
+    assert [each["passes"] for each in found["sources"]] == (
+        [pytest.approx(100 / 120), 0] if limit else [1, 1]
+    )
+
+
+def test_a_pass_by_cost_is_counted_per_epoch_and_left_out_samples_are_read(tmp_path):
+    write_source(tmp_path, "a", shards=2, samples=10)
+    source = {"name": "a", "shards": "a-{000..001}.tar", "where": "cls < 5"}
+    batch = {"window": 4, "cost": "txt.length", "max_cost": 40}
+    size = sum(path.stat().st_size for path in tmp_path.glob("*.tar"))
+    for more in ({"batch": batch}, {"batch": 2}):
+        write(tmp_path, dataset=[source], epoch="pass", **more)
+        within("lock", "s.yaml", folder=tmp_path)
+        found = traffic(tmp_path)
+        assert (found["per"], found["bytes"], found["sources"][0]["passes"]) == ("epoch", size, 1)
 
 
 def test_slots_without_a_shard_each_read_parts_of_shards(bucket):

@@ -173,7 +173,8 @@ def find_traffic(explanation: Explanation, read: ReadFile = read_from_disk) -> T
     known = KnownSizes.read(explanation.spec, read)
     if known is None:
         return None
-    per = "epoch" if explanation.plan.epoch_samples else "1,000 samples"
+    plan = explanation.plan
+    per = "epoch" if plan.epoch_samples or plan.finite is not None else "1,000 samples"
     found: list[SourceTraffic] = []
     unknown: list[Unknown] = []
     for reading in (*_readings_of_mix(explanation), *_readings_of_companions(explanation, known)):
@@ -219,10 +220,13 @@ def _readings_of_mix(explanation: Explanation) -> Iterator[Reading]:
     by_name = {source.name: source for source in explanation.spec.sources}
     opened = _count_openings(explanation)
     for leaf in explanation.active:
+        source, passes = by_name[leaf.name], leaf.passes
         each = opened.get(leaf.name)
         if each is None:
-            each = [(leaf.passes or 0.0) * leaf.parts_per_shard] * (leaf.shards or 0)
-        yield Reading(by_name[leaf.name], leaf.passes, each)
+            each = [(passes or 0.0) * leaf.parts_per_shard] * (leaf.shards or 0)
+        else:  # samples that are left out while it is read count as well, and `limit` may end it before
+            passes = min(float(source.copies), passes or float(source.copies)) if any(each) else 0.0
+        yield Reading(source, passes, each)
 
 
 def _count_openings(explanation: Explanation) -> dict[str, list[float]]:

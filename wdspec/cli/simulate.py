@@ -116,11 +116,10 @@ class SimulateReport:
     @property
     def _drawn_epochs(self) -> float:
         """How much was drawn, in what traffic is counted per."""
-        result = self.result
-        of_epoch = result.explanation.plan.epoch_samples
-        if of_epoch and result.epoch:
+        result, per = self.result, "" if self.traffic is None else self.traffic.per
+        if per == "epoch" and result.epoch:
             return result.simulation.batches / result.epoch
-        return result.simulation.samples / (of_epoch or PER_UNENDING)
+        return result.simulation.samples / (result.explanation.plan.epoch_samples or PER_UNENDING)
 
     def _reads(self) -> Iterator[Row]:
         """What was drawn reads of which stores."""
