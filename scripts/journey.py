@@ -69,8 +69,13 @@ def trace(action: Callable[[], Any]) -> tuple[Any, Journey]:
     finally:
         sys.setprofile(None)
         threading.setprofile(None)
-    lines = sum(len({line for *_, line in code.co_lines() if line}) for code in codes)
-    return result, Journey(len(names), crossings, len(codes), lines, dict(names))
+    called, named, crossed = (
+        list(codes),
+        dict(names),
+        crossings,
+    )  # threads that began meanwhile go on counting
+    lines = sum(len({line for *_, line in code.co_lines() if line}) for code in called)
+    return result, Journey(len(named), crossed, len(called), lines, named)
 
 
 def write_example(folder: Path) -> str:
