@@ -136,9 +136,9 @@ def test_mistakes_in_the_spec_are_reported_on_load(map, said):
         load({"dataset": [{"shards": "a.tar"}], "map": map})
 
 
-@pytest.mark.parametrize("call", ["flips:Flip", {"field": "flips:Flip"}], ids=["sample", "field"])
+@pytest.mark.parametrize("call", ["flipping:Flip", {"field": "flipping:Flip"}], ids=["sample", "field"])
 def test_a_transform_of_torchvision_that_ignores_arrays_warns_once(tmp_path, monkeypatch, call):
-    (tmp_path / "flips.py").write_text(
+    (tmp_path / "flipping.py").write_text(
         "class Flip:\n"
         "    __module__ = 'torchvision.transforms.v2._geometry'\n"
         "    def __call__(self, value):\n"
@@ -155,6 +155,6 @@ def test_a_transform_of_torchvision_that_ignores_arrays_warns_once(tmp_path, mon
         warnings.simplefilter("always")
         batches = iter(wdspec.loader(spec))
         next(batches), next(batches)
-    said = [str(each.message) for each in caught if "flips:Flip" in str(each.message)]
+    said = [str(each.message) for each in caught if "flipping:Flip" in str(each.message)]
     assert len(said) == 1
     assert "leaves `npy` as it is, a numpy array; decode it with `torchrgb8`" in said[0]
