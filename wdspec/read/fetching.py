@@ -12,6 +12,7 @@ it over if no thread has begun it.
 from __future__ import annotations
 
 import dataclasses
+import math
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -19,13 +20,15 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
+from wdspec.base.amounts import show_value
 from wdspec.base.errors import FieldError, LeftOutError, ShardError, UrlError
 from wdspec.base.process import KeyedValues, PerProcess
+from wdspec.fields.decode import one_line
 from wdspec.fields.extensions import Naming, NamingWithAsides
 from wdspec.fields.measures import Measures
 from wdspec.fields.samples import SampleFields
 from wdspec.read.budget import Budget
-from wdspec.spec.language.expressions import MISSING, describe_path
+from wdspec.spec.language.expressions import MISSING, Expression, describe_path
 from wdspec.spec.language.fetching import FetchedObject
 from wdspec.spec.spec import Source, Spec
 from wdspec.storage.objects import MissingObject, ObjectReader, Reference
@@ -265,16 +268,18 @@ class FetchedField:
             raise self._error(
                 f"`{self.entry.url}` is {kind}, not a reference; write the path of a text", "D261"
             )
-        span = digest = None
+        span = digest = seconds = None
         if self.entry.span is not None:
             span, rest = self._span(rest[:2]), rest[2:]
         if self.entry.sha256 is not None:
-            digest = self._digest(rest[0])
+            digest, rest = self._digest(rest[0]), rest[1:]
+        if self.entry.times is not None:
+            seconds = self._times(self.entry.times, rest)
         try:
             located = self.reader.allowed.locate(text)
         except UrlError as error:
             raise self._error(error.message, "D261") from None
-        return Reference(located, span, digest)
+        return Reference(located, span, digest, seconds)
 
     def _span(self, ends: list[Any]) -> tuple[int, int]:
         start, stop = (each.item() if hasattr(each, "item") else each for each in ends)
@@ -283,6 +288,28 @@ class FetchedField:
             raise self._error(
                 f"{written} are {str(start)[:30]} and {str(stop)[:30]}, not a range: write the first byte, and "
                 "the one after the last",
+                "D264",
+            )
+        return start, stop
+
+    def _times(self, times: Expression, found: list[Any]) -> tuple[float, float]:
+        pairs = zip(times.paths, found, strict=True)
+        lacking = [path for path, value in pairs if value is None and path not in times.optional]
+        if lacking:
+            raise self._error(
+                f"`{describe_path(lacking[0])}` of `seconds` is null, or the sample lacks it", "D264"
+            )
+        try:
+            ends = times.evaluate(*found)
+        except Exception as cause:
+            raise self._error(f"`seconds`: {one_line(cause)}", "D264") from cause
+        if not all(isinstance(end, (int, float)) and math.isfinite(end) for end in ends):
+            shown = " and ".join(show_value(end) for end in ends)
+            raise self._error(f"`seconds` is {shown}, which are not two numbers of seconds", "D264")
+        start, stop = map(float, ends)
+        if not 0 <= start < stop:
+            raise self._error(
+                f"`seconds` goes from {start:g} to {stop:g}, which is no time span: write the start, then the end",
                 "D264",
             )
         return start, stop

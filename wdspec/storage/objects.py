@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import io
+import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields, replace
+from pkgutil import resolve_name
 from time import monotonic
 from typing import Any, BinaryIO, NamedTuple, Protocol
 
@@ -15,10 +19,13 @@ from wdspec.base.errors import (
     ShardError,
     StoreError,
     UrlError,
+    WdspecError,
     find_lack,
 )
 from wdspec.base.redaction import redacted_urls
+from wdspec.fields.decode import one_line
 from wdspec.spec.language.fetching import FetchedObject
+from wdspec.storage.ranges import BLOCK, FIRST, ChangedIndexError, RangedFile, indexes
 from wdspec.storage.storage import Storage
 from wdspec.stores.references import open_local, open_web
 from wdspec.stores.table import store_of
@@ -42,6 +49,8 @@ class Reference(NamedTuple):
     """The first byte and the one after the last; None for all."""
     sha256: str | None = None
     """The digest that the bytes must have."""
+    seconds: tuple[float, float] | None = None
+    """Where the part of a video or recording starts and ends; None for all."""
 
 
 class MissingObject(FieldError):  # noqa: N818  # an answer, which `missing` decides about
@@ -162,43 +171,69 @@ class ObjectReader:
         storage = (
             self.storage if stop is None or self.storage.cache is not None else _replace(self.storage, stop)
         )
-        watch = Watch(storage.timeout, "", reference.url)
-        end = monotonic() + storage.timeout
-
-        def run(function: Callable[..., Any], *arguments: Any) -> Any:
-            watch.seconds = max(0.001, end - monotonic())
-            try:
-                return watch.run(function, *arguments)
-            except ShardError as error:
-                if monotonic() < end:
-                    raise
-                raise ShardError(
-                    f"it took more than {storage.timeout:g} s (`errors: {{timeout: …}}`); check whether its store or "
-                    "network hangs, or allow more"
-                ) from error
-
-        stream = watch.stream = run(storage.open, storage.resolve(ShardUrl(reference.url, "/")))
+        clock = _Clock(storage.timeout, reference.url)
+        stream = clock.stream = clock.run(storage.open, storage.resolve(ShardUrl(reference.url, "/")))
         try:
             reading.note_open(stream)
+            if reference.seconds is not None:
+                return self._cut(stream, reference, most, reading, clock)
             if start:
-                run(stream.seek, start)
-            pieces, size, most_read = [], 0, max(_PIECE, 2 * expected)
-            while stop is None or size < stop - start:
-                wanted = most_read if stop is None else min(most_read, stop - start - size)
-                if size:  # more than expected
-                    since = monotonic()
-                    reading.reserve(size + wanted)
-                    end += monotonic() - since
-                piece = run(stream.read, wanted)
-                if not piece:
-                    break
-                pieces.append(piece)
-                size += len(piece)
-                if size > most:
-                    raise ShardError(f"it has more than {most:,} bytes, {_too_many(most)}")
+                clock.run(stream.seek, start)
+            length = None if stop is None else stop - start
+            return _read_all(stream, length, most, expected, reading, clock)
         finally:
             stream.close()
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def _cut(self, stream: Any, reference: Reference, most: int, reading: Reading, clock: _Clock) -> bytes:
+        """Return a part of a video or recording, of which no more is read than the part needs."""
+
+        def reserve(size: int) -> None:
+            if size > most:
+                raise ShardError(f"the part needs more than {most:,} bytes, {_too_many(most)}")
+            with clock.pause():
+                reading.reserve(size)
+
+        key = self, reference.url
+        index = indexes.value.get(key)
+        if hasattr(stream, "span"):
+            stream.span = FIRST * BLOCK  # whether it can seek is seen in the answer to a request
+        if index is None and not clock.run(stream.seekable):
+            data = _read_all(stream, None, most, 0, reading, clock)
+            return self._cut_file(io.BytesIO(data), reference, most, clock)
+        while True:
+            file = RangedFile(stream, reserve, index)
+            try:
+                return self._cut_file(file, reference, most, clock, key)
+            except ChangedIndexError:
+                indexes.value.drop(key)
+                index = None
+
+    def _cut_file(
+        self, file: BinaryIO | RangedFile, reference: Reference, most: int, clock: _Clock, key: Any = None
+    ) -> bytes:
+        """Return a part of a file. With `key`, its index is kept under it."""
+        open_medium = resolve_name("wdspec.fields.codecs.spans:open_medium")  # needs numpy
+        assert reference.seconds is not None, "it is cut"
+        try:
+            self._refuse_page(reference, clock.run(file.read, 1024))
+            file.seek(0)
+            with contextlib.closing(clock.run(open_medium, file)) as medium:
+                if isinstance(file, RangedFile) and (index := file.index()) is not None:
+                    indexes.value.put(key, index)
+                data: bytes = clock.run(medium.cut, *reference.seconds, most)
+            if isinstance(file, RangedFile):
+                clock.run(file.confirm)
+        except Exception as cause:
+            if isinstance(file, RangedFile) and file.error is not None:
+                raise file.error from None  # libraries know only that there are no more bytes
+            if isinstance(cause, WdspecError) or not isinstance(cause, (ValueError, RuntimeError)):
+                raise
+            raise FieldError(
+                f"the object {_show(reference)} has no such part: {one_line(cause)}; correct `seconds`, or skip such "
+                "samples with `errors: skip`",
+                code="D264",
+            ) from cause
+        return data
 
     def _check(self, reference: Reference, data: bytes) -> None:
         """Raise FieldError for bytes that are not those of the right object."""
@@ -215,10 +250,14 @@ class ObjectReader:
                 "the sample is wrong",
                 code="D264",
             )
+        if reference.span is None and reference.seconds is None:
+            self._refuse_page(reference, data)
+
+    def _refuse_page(self, reference: Reference, data: bytes) -> None:
+        """Raise FieldError for an HTML page, unless one is expected."""
         path = reference.url.partition("?")[0].lower()
         if (
-            reference.span is None
-            and not path.endswith(_PAGES)
+            not path.endswith(_PAGES)
             and not f".{self.name}".lower().endswith(_PAGES)
             and _PAGE.match(data[:1024])
         ):
@@ -227,6 +266,67 @@ class ObjectReader:
                 "to ask for a login. Correct the reference, or end the name of the field in `html`",
                 code="D264",
             )
+
+
+class _Clock:
+    """Ends the reading of an object after some seconds in total."""
+
+    def __init__(self, seconds: float, url: str) -> None:
+        self._watch, self._seconds = Watch(seconds, "", url), seconds
+        self._end = monotonic() + seconds
+
+    @property
+    def stream(self) -> Any:
+        """The stream that is ended."""
+        return self._watch.stream
+
+    @stream.setter
+    def stream(self, stream: Any) -> None:
+        self._watch.stream = stream
+
+    def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a function that may take too long. Raises ShardError if it does."""
+        self._watch.seconds = max(0.001, self._end - monotonic())
+        try:
+            return self._watch.run(function, *arguments)
+        except ShardError as error:
+            if monotonic() < self._end:
+                raise
+            raise ShardError(
+                f"it took more than {self._seconds:g} s (`errors: {{timeout: …}}`); check whether its store or "
+                "network hangs, or allow more"
+            ) from error
+
+    @contextlib.contextmanager
+    def pause(self) -> Iterator[None]:
+        """Do not count the time that is spent in the block."""
+        since, left = monotonic(), self._watch.seconds
+        self._watch.seconds = math.inf
+        try:
+            yield
+        finally:
+            waited = monotonic() - since
+            self._end, self._watch.seconds = self._end + waited, left + waited
+
+
+def _read_all(
+    stream: Any, length: int | None, most: int, expected: int, reading: Reading, clock: _Clock
+) -> bytes:
+    """Return the bytes of a stream, or so many of them."""
+    pieces, size, most_read = [], 0, max(_PIECE, 2 * expected)
+    while length is None or size < length:
+        wanted = most_read if length is None else min(most_read, length - size)
+        if size:  # more than expected
+            with clock.pause():
+                reading.reserve(size + wanted)
+        piece = clock.run(stream.read, wanted)
+        if not piece:
+            break
+        pieces.append(piece)
+        size += len(piece)
+        if size > most:
+            raise ShardError(f"it has more than {most:,} bytes, {_too_many(most)}")
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
 def _replace(storage: ObjectStorage, stop: int) -> ObjectStorage:

@@ -1,7 +1,7 @@
 """An HTTP server of small objects, of which it answers some as broken servers do.
 
 The first segment of a path says how: `/ok/…`, `/status-503/…`. What follows is the name of the object, whose
-bytes are `data_of(name)`.
+bytes are `data_of(name)`, or what a test has put into `objects`: these have an ETag.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ class ObjectServer(LocalServer):
     def __init__(self, delay: float = 0.0, size: int = 2000, elsewhere: str = "") -> None:
         server = self
         self.delay, self.size, self.elsewhere = delay, size, elsewhere
+        self.objects: dict[str, bytes] = {}
         self.requests: Counter[str] = Counter()
         self.headers: list[dict[str, str]] = []
         self.running = self.most_running = 0
@@ -77,16 +78,27 @@ class ObjectServer(LocalServer):
             handler.close_connection = True
 
     def _ok(self, handler, kind: str, name: str, number: int) -> None:
-        data, wanted = data_of(name, self.size), handler.headers.get("range")
+        data, tag = self._bytes_of(name)
+        wanted = handler.headers.get("range")
         if wanted is None:
-            return self._send(handler, data)
+            return self._send(handler, data, **tag)
         first, _, last = wanted.removeprefix("bytes=").partition("-")
         start, stop = int(first), min(len(data), int(last) + 1 if last else len(data))
         if start >= len(data):
             return self._send(handler, b"", 416, Content_Range=f"bytes */{len(data)}")
-        return self._send(
-            handler, data[start:stop], 206, Content_Range=f"bytes {start}-{stop - 1}/{len(data)}"
-        )
+        said = f"bytes {start}-{stop - 1}/{len(data)}"
+        return self._send(handler, data[start:stop], 206, Content_Range=said, **tag)
+
+    def _bytes_of(self, name: str) -> tuple[bytes, dict[str, str]]:
+        """The bytes of an object, and the header with its ETag, if it has one."""
+        if name not in self.objects:
+            return data_of(name, self.size), {}
+        data = self.objects[name]
+        return data, {"ETag": f'"{hashlib.sha256(data).hexdigest()[:16]}"'}
+
+    def _whole(self, handler, kind: str, name: str, number: int) -> None:
+        """Ignores ranges."""
+        self._send(handler, self._bytes_of(name)[0])
 
     def _status(self, handler, kind: str, name: str, number: int) -> None:
         self._send(handler, b"no", int(kind[-3:]), Content_Type="text/plain")

@@ -16,7 +16,7 @@ from wdspec.spec.language.decoders import library
 
 Array = np.ndarray[Any, Any]
 
-_SEEKING = frozenset({"WAV", "WAVEX", "RF64", "W64", "AIFF", "AU", "CAF", "FLAC"})
+SEEKING = frozenset({"WAV", "WAVEX", "RF64", "W64", "AIFF", "AU", "CAF", "FLAC"})
 """Formats in which reading can start at any sample and gives the same as reading all of it."""
 _FLOATS = frozenset({"FLOAT", "DOUBLE"})
 """Encodings that can hold NaN."""
@@ -36,7 +36,7 @@ class Recording:
     def __init__(self, data: bytes) -> None:
         self._file: Any = None
         self._whole: Array | None = None
-        if _is_ffmpegs(data):
+        if is_ffmpegs(data):
             self._whole, self.rate = _by_ffmpeg(data)
             frames, channels = self._whole.shape[1], self._whole.shape[0]
         else:
@@ -57,7 +57,7 @@ class Recording:
 
     def length(self) -> int:
         """Return the number of samples of a channel. Formats whose header has only an estimate are decoded."""
-        if self._file is not None and self._whole is None and self._file.format not in _SEEKING:
+        if self._file is not None and self._whole is None and self._file.format not in SEEKING:
             self._whole = self._read(0, None)
         return self.estimate if self._whole is None else int(self._whole.shape[1])
 
@@ -71,7 +71,7 @@ class Recording:
         """
         if self._whole is not None:
             return self._whole[:, first:stop]
-        if self._file.format in _SEEKING:
+        if self._file.format in SEEKING:
             return self._read(min(first, self.estimate), stop)
         return self._read(0, stop)[:, first:]
 
@@ -94,7 +94,7 @@ class Recording:
 
 def read_seconds(data: bytes) -> float:
     """Return the length of audio or video, from its header. Raises as `read_audio`."""
-    soundfile = None if _is_ffmpegs(data) else library("soundfile", "measuring audio")
+    soundfile = None if is_ffmpegs(data) else library("soundfile", "measuring audio")
     if soundfile is None:
         return video.read_seconds(data)
     try:
@@ -104,7 +104,7 @@ def read_seconds(data: bytes) -> float:
         return video.read_seconds(data)
 
 
-def _is_ffmpegs(data: bytes) -> bool:
+def is_ffmpegs(data: bytes) -> bool:
     """Whether the data starts like MP4, ASF or ADTS."""
     if data[4:8] == b"ftyp" or data.startswith(b"\x30\x26\xb2\x75\x8e\x66\xcf\x11"):
         return True

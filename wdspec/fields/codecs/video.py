@@ -36,7 +36,7 @@ _FORMATS = (
     "wav,flac,mp3,aac"
 )
 """Containers with their own data. Playlists (hls, concat, dash, …), which refer to files and URLs, are never read."""
-_OPTIONS = {"format_whitelist": _FORMATS, "protocol_whitelist": "none"}
+OPTIONS = {"format_whitelist": _FORMATS, "protocol_whitelist": "none"}
 """Both lists, as a container of an allowed kind must not refer to other files either."""
 MAX_SAMPLES = 1 << 28
 """Maximum number of audio samples of a field, in all channels: 1 GiB as float32, 93 minutes of 48 kHz mono."""
@@ -76,7 +76,7 @@ def read_seconds(data: bytes) -> float:
     """
     av = library("av", "measuring video")
     try:
-        with av.open(io.BytesIO(data), options=_OPTIONS, metadata_errors="replace") as container:
+        with av.open(io.BytesIO(data), options=OPTIONS, metadata_errors="replace") as container:
             if container.duration is None:
                 raise ValueError("its header does not say how long it is")
             return float(container.duration / 1e6)
@@ -87,7 +87,7 @@ def read_seconds(data: bytes) -> float:
 def _read(
     av: Any, data: bytes, format: str | None, frames: bool, with_sound: bool
 ) -> tuple[Frames, Array, dict[str, Any]]:
-    with av.open(io.BytesIO(data), format=format, options=_OPTIONS, metadata_errors="replace") as container:
+    with av.open(io.BytesIO(data), format=format, options=OPTIONS, metadata_errors="replace") as container:
         film = next(iter(container.streams.video), None) if frames else None
         sound = next(iter(container.streams.audio), None) if with_sound else None
         if frames and film is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -18,7 +19,13 @@ from pydantic import (
 from wdspec.base.errors import UrlError, did_you_mean
 from wdspec.spec.language import values
 from wdspec.spec.language.effects import FOR_DIGEST
-from wdspec.spec.language.expressions import Path
+from wdspec.spec.language.expressions import (
+    Expression,
+    ExpressionError,
+    Path,
+    parse_expression,
+    parse_together,
+)
 from wdspec.spec.language.making import Origin, path_of, read_origin
 from wdspec.spec.problems import describe, quote
 from wdspec.urls.references import parse_place, split_web
@@ -35,7 +42,12 @@ _HOSTS_HINT = (
 
 
 _HINTS = {
-    "seconds": "give a range of bytes: `bytes: [start, stop]`; the decoder chooses a part of a video: `video+clip=2s`",
+    "offset": "write the start and the end: `seconds: [offset, offset + duration]`",
+    "duration": "write the start and the end: `seconds: [offset, offset + duration]`",
+    "start": "write `seconds: [start, end]` for a time span, or `bytes: [start, stop]`",
+    "end": "write `seconds: [start, end]` for a time span, or `bytes: [start, stop]`",
+    "clip": "write `seconds: [start, end]`; the decoder takes a random part: `video+clip=2s`",
+    "time": "write `seconds: [start, end]`",
     "from": "the field with the reference is `url`",
     "path": "the field with the reference is `url`",
     "prefix": "the directory where references start is `root`",
@@ -94,6 +106,32 @@ def _read_range(value: Any) -> Any:
     return tuple(map(read_origin, value))
 
 
+def _read_times(value: Any) -> Any:
+    hint = "write two times: `seconds: [json.start, json.end]`, or `[start, start + duration]`"
+    if not isinstance(value, (list, tuple)):
+        values.refuse("E202", f"expected a list of two times, but this is {describe(value)}", hint)
+    if len(value) != 2:
+        values.refuse("E210", f"a time span has two ends, but this list has {len(value)} items", hint)
+    texts = []
+    for each in value:
+        is_number = isinstance(each, (int, float)) and not isinstance(each, bool)
+        text = str(each) if is_number else values.read_text(each)
+        try:
+            parse_expression(text)
+        except ExpressionError as error:
+            values.refuse("E203", f"{quote(text)} {error.message}", error.hint or hint)
+        texts.append(text)
+    start, stop = value
+    if all(isinstance(each, (int, float)) for each in value) and not 0 <= start < stop:
+        values.refuse("E203", f"no time span goes from {start} to {stop} s", "write the start, then the end")
+    return tuple(texts)
+
+
+@lru_cache(maxsize=256)
+def _parse_times(texts: tuple[str, ...]) -> Expression:
+    return parse_together(texts)
+
+
 class FetchedObject(values.Model):
     """An object that each sample names."""
 
@@ -132,6 +170,25 @@ class FetchedObject(values.Model):
         alias="bytes",
         description="A range of the object, as two values of the sample: the first byte, and the one after the last.",
     )
+    seconds: (
+        Annotated[
+            tuple[str, str],
+            BeforeValidator(_read_times),
+            WithJsonSchema(
+                {
+                    "type": "array",
+                    "items": {"anyOf": [values.TEXT_FORM, {"type": "number", "minimum": 0}]},
+                    "minItems": 2,
+                    "maxItems": 2,
+                }
+            ),
+        ]
+        | None
+    ) = Field(
+        None,
+        description="A time span of a video or recording, of which only what it needs is read: expressions of the "
+        "sample for its start and its end, such as `[offset, offset + duration]`.",
+    )
     sha256: Origin | None = Field(
         None,
         description="A value of the sample with the SHA-256 digest of what is fetched, in hexadecimal. Other bytes are "
@@ -140,9 +197,14 @@ class FetchedObject(values.Model):
 
     @property
     def origins(self) -> tuple[Path, ...]:
-        """What it reads of a sample: the reference, then the range, then the digest."""
+        """What it reads of a sample: the reference, then the range, the digest, and what `times` reads."""
         texts = (self.url, *(self.span or ()), *([] if self.sha256 is None else [self.sha256]))
-        return tuple(map(path_of, texts))
+        return (*map(path_of, texts), *(() if self.times is None else self.times.paths))
+
+    @property
+    def times(self) -> Expression | None:
+        """The expression for both ends of the time span."""
+        return None if self.seconds is None else _parse_times(self.seconds)
 
     @model_serializer(mode="wrap")
     def _dump(self, dump: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:

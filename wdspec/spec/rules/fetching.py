@@ -71,6 +71,25 @@ def references_without_root(composition: Composition) -> Findings:
 
 
 @rule(
+    "E387",
+    "a time span that cannot be combined",
+    "`seconds` makes a new file of what is in a time span. A range of bytes of the video is no video, and the "
+    "digest of the object says nothing of a part of it.",
+    keys="fetch",
+    bad=_ROOTED.replace("url: json.path,", "url: json.path, seconds: [0, 2], sha256: json.hash,"),
+    good=_ROOTED.replace("url: json.path,", "url: json.path, seconds: [0, 2],"),
+)
+def spans_of_parts(composition: Composition) -> Findings:
+    """Time spans beside `bytes` and `sha256`."""
+    for _, source, node in _fetching(composition):
+        for name, entry in source.fetch.items():
+            for key, value in (("bytes", entry.span), ("sha256", entry.sha256)):
+                if entry.seconds is not None and value is not None:
+                    message = f"`{key}` is about bytes of the object, and `seconds` makes a new file of a part of it"
+                    yield Finding(locate(node, (name, key)), message, f"remove `{key}`, or `seconds`")
+
+
+@rule(
     "E366",
     "a fetched field with a name that is taken",
     "Each entry of `fetch` makes a new field. Files of the shards, columns of tables, other fields that are made and "

@@ -1,0 +1,294 @@
+"""`seconds` of `fetch`: which frames a loader gives of long videos, and how little it reads of them."""
+
+import io
+import json
+
+import numpy as np
+import pytest
+import soundfile
+from films import film, frames_of
+from servers.objects import ObjectServer
+
+import wdspec
+from wdspec.base.errors import FieldError
+from wdspec.storage.ranges import BLOCK, Index, Indexes
+
+ROWS = 24
+
+
+@pytest.fixture(scope="module")
+def films():
+    """Two videos of four seconds: one with its index at the start, one with its index at the end."""
+    return {"a.mp4": film(120, movflags="faststart"), "b.mp4": film(120, first=31)}
+
+
+@pytest.fixture
+def server(films):
+    with ObjectServer() as running:
+        running.objects.update(films)
+        yield running
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, films):
+    home = tmp_path_factory.mktemp("films")
+    for name, data in films.items():
+        (home / name).write_bytes(data)
+    return home
+
+
+def rows_of(prefix=""):
+    """A sample every 0.3 seconds of both videos."""
+    names = ("a.mp4", "b.mp4")
+    return [
+        {"url": prefix + names[at % 2], "start": at // 2 * 0.3, "end": at // 2 * 0.3 + 0.25}
+        for at in range(ROWS)
+    ]
+
+
+def jsonl(path, rows):
+    path.write_text(
+        "".join(f"{json.dumps({'__key__': f'{at:03d}', **row})}\n" for at, row in enumerate(rows))
+    )
+    return str(path)
+
+
+def spec_of(shards, root, seconds=("start", "end"), rows=ROWS, source=None, **more):
+    fetch = {"clip": {"url": "url", "root": str(root), "seconds": list(seconds)}}
+    source = {
+        "shards": shards,
+        "name": "a",
+        "fetch": fetch,
+        "decode": {"clip": "video+silent"},
+        **(source or {}),
+    }
+    return {"seed": 4, "dataset": [source], "epoch": rows, **more}
+
+
+def in_order(*given, **more):
+    source = {"shuffle": 0, "interleave": 1, **more.pop("source", {})}
+    return spec_of(*given, source=source, **more)
+
+
+def read(spec, workers=0):
+    with wdspec.loader(spec, num_workers=workers) as loader:
+        return [(sample["__key__"], sample["clip"]) for sample in loader]
+
+
+def same(found, rows, films):
+    """Whether samples have the frames that their rows name."""
+    return all(
+        np.array_equal(
+            clip, np.stack(frames_of(films[row["url"].rpartition("/")[2]], row["start"], row["end"]))
+        )
+        for key, clip in found
+        for row in [rows[int(key)]]
+    )
+
+
+def test_a_span_is_the_same_from_every_store_with_any_workers_and_after_resuming(
+    tmp_path, films, folder, server
+):
+    rows = rows_of()
+    shards = jsonl(tmp_path / "a.jsonl", rows)
+    topology = {"elastic": {"ranks": 1, "workers": 2}}
+    spec = spec_of(shards, folder, **topology)
+    expected = read(spec)
+    assert len(expected) == ROWS
+    assert same(expected, rows, films)
+    assert [key for key, _ in expected] != sorted(key for key, _ in expected)
+    remote = spec_of(shards, f"{server.url}/ok/", **topology)
+    found = read(remote, workers=2)
+    assert [key for key, _ in found] == [key for key, _ in expected]
+    assert same(found, rows, films)
+    with wdspec.loader(spec, num_workers=0) as loader:
+        samples = iter(loader)
+        for _ in range(7):
+            next(samples)
+        state = json.loads(json.dumps(loader.state_dict()))
+    with wdspec.loader(remote, num_workers=0) as loader:
+        loader.load_state_dict(state)
+        rest = [(sample["__key__"], sample["clip"]) for sample in loader]
+    assert [key for key, _ in rest] == [key for key, _ in expected[7:]]
+    assert same(rest, rows, films)
+
+
+def test_a_state_of_other_times_is_reported(tmp_path, folder):
+    shards = jsonl(tmp_path / "a.jsonl", rows_of())
+    with wdspec.loader(spec_of(shards, folder), num_workers=0) as loader:
+        next(iter(loader))
+        state = loader.state_dict()
+    with (
+        wdspec.loader(spec_of(shards, folder, ("start", "start + 0.1")), num_workers=0) as loader,
+        pytest.warns(match="fetch"),
+    ):
+        loader.load_state_dict(state)
+
+
+def test_times_are_expressions(tmp_path, films, folder):
+    shards = jsonl(tmp_path / "a.jsonl", [{"url": "a.mp4", "n": 30, "lead": 1}, {"url": "a.mp4", "n": 33}])
+    spec = in_order(shards, folder, ("n / 30 - default(lead, 0) / 10", "(n + 2) / 30"), rows=2)
+    found = [clip for _, clip in read(spec)]
+    assert np.array_equal(found[0], np.stack(frames_of(films["a.mp4"], 0.9, 1.067)))
+    assert np.array_equal(found[1], np.stack(frames_of(films["a.mp4"], 1.1, 1.167)))
+
+
+@pytest.fixture(scope="module")
+def long_film():
+    """A video of 20 seconds and about 3 MB."""
+    noise = np.random.default_rng(5).integers(0, 256, (600, 48, 64, 3), dtype=np.uint8)
+    return film(600, sound=None, images=noise, movflags="faststart")
+
+
+def test_only_what_a_span_needs_is_requested(tmp_path, long_film):
+    with ObjectServer() as server:
+        server.objects["long.mp4"] = long_film
+        rows = [{"url": "ok/long.mp4", "start": start, "end": start + 0.5} for start in (12, 4)]
+        found = read(in_order(jsonl(tmp_path / "a.jsonl", rows), server.url, rows=2))
+        assert same(found, rows, {"long.mp4": long_film})
+        ranges = [each["range"].removeprefix("bytes=").split("-") for each in server.headers]
+        assert sum(int(last) - int(first) + 1 for first, last in ranges) < len(long_film) * 0.6
+        assert len(ranges) <= 6
+
+
+def test_an_index_is_read_once_and_only_used_for_its_object(tmp_path, films):
+    with ObjectServer() as server:
+        server.objects["x.mp4"] = films["a.mp4"]
+        rows = [{"url": "ok/x.mp4", "start": at * 0.1, "end": at * 0.1 + 0.25} for at in range(30)]
+        shards = jsonl(tmp_path / "a.jsonl", rows)
+        with wdspec.loader(
+            in_order(shards, server.url, rows=30, loader={"fetch_memory": 1_000_007}), num_workers=0
+        ) as loader:
+            samples = iter(loader)
+            first = [
+                (sample["__key__"], sample["clip"]) for sample, _ in zip(samples, range(12), strict=False)
+            ]
+            assert same(first, rows, {"x.mp4": films["a.mp4"]})
+            starts = [each for each in server.headers if each["range"] == "bytes=0-262143"]
+            assert len(starts) <= 4  # those that were requested together
+            server.objects["x.mp4"] = films["b.mp4"]
+            rest = [(sample["__key__"], sample["clip"]) for sample in samples]
+        assert same(rest[-3:], rows, {"x.mp4": films["b.mp4"]})
+
+
+def test_indexes_are_forgotten_within_a_budget():
+    kept = Indexes(3 * BLOCK)
+    for name in "abc":
+        kept.put(name, Index(9, name, {0: bytes(BLOCK)}))
+    kept.get("a")
+    kept.put("d", Index(9, "d", {0: bytes(BLOCK)}))
+    assert [name for name in "abcd" if kept.get(name) is not None] == ["a", "c", "d"]
+    kept.put("e", Index(9, "e", {at: bytes(BLOCK) for at in range(4)}))
+    assert kept.get("e") is None
+
+
+@pytest.mark.parametrize("name", ["a.mp4", "b.mp4"])
+@pytest.mark.parametrize("how", ["whole", "cached", "once-503", "here"])
+def test_a_server_without_ranges_a_cache_and_failures_that_pass_change_nothing(
+    tmp_path, films, server, how, name
+):
+    more = {"cache": str(tmp_path / "cache")} if how == "cached" else {}
+    row = {"url": f"{'ok' if how == 'cached' else how}/{name}", "start": 2, "end": 2.5}
+    spec = in_order(jsonl(tmp_path / "a.jsonl", [row]), server.url, rows=1, **more)
+    for _ in range(2):
+        assert same(read(spec), [row], films)
+
+
+BROKEN = {
+    "status-403": "D263",
+    "status-500": "D263",
+    "short": "D263",
+    "page": "D264",
+    "endless": "D263",
+    "slow": "D263",
+}
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+def test_a_broken_answer_is_a_counted_skip(tmp_path, films, server, kind):
+    right = {"url": "ok/a.mp4", "start": 1, "end": 1.5}
+    rows = [
+        right,
+        {**right, "url": f"{kind}/a.mp4"},
+        {**right, "url": "status-404/a.mp4"},
+        {**right, "start": 1.2},
+    ]
+    spec = in_order(
+        jsonl(tmp_path / "a.jsonl", rows),
+        server.url,
+        rows=2,
+        errors={"skip": True, "retry": "200ms", "timeout": "1s" if kind == "slow" else "20s"},
+        loader={"fetch_memory": "1MB"},
+        source={"missing": "skip"},
+    )
+    with wdspec.loader(spec, num_workers=0) as loader:
+        found = [(sample["__key__"], sample["clip"]) for sample in loader]
+        stats = loader.stats().sources["a"]
+    assert [key for key, _ in found] == ["000", "003"]
+    assert same(found, rows, films)
+    assert stats.skipped == {BROKEN[kind]: 1}
+    assert stats.dropped == {"missing": 1}
+
+
+def test_an_object_that_changes_while_it_is_read_is_an_error(tmp_path, long_film):
+    class Changing(ObjectServer):
+        def _bytes_of(self, name):
+            data, tag = super()._bytes_of(name)
+            return (data, tag) if sum(self.requests.values()) < 2 else (data, {"ETag": '"other"'})
+
+    with Changing() as server:
+        server.objects["long.mp4"] = long_film
+        rows = [{"url": "ok/long.mp4", "start": 12, "end": 13}]
+        spec = in_order(jsonl(tmp_path / "a.jsonl", rows), server.url, rows=1, errors={"retry": "100ms"})
+        with pytest.raises(FieldError, match="changed while it was read") as caught:
+            read(spec)
+        assert caught.value.code == "D263"
+
+
+WRONG = [
+    ({"end": None}, "`end` of `seconds` is null"),
+    ({"end": "4"}, "not two numbers"),
+    ({"start": 3}, "no time span"),
+    ({"start": -1}, "no time span"),
+    ({"start": 9, "end": 10}, "ends at 4"),
+    ({"start": 1.01, "end": 1.02}, "no frame"),
+]
+
+
+@pytest.mark.parametrize(("row", "text"), WRONG)
+def test_times_that_name_no_part_are_errors(tmp_path, folder, row, text):
+    rows = [{"url": "a.mp4", "start": 1, "end": 1.5, **row}]
+    with pytest.raises(FieldError, match=text) as caught:
+        read(in_order(jsonl(tmp_path / "a.jsonl", rows), folder, rows=1))
+    assert caught.value.code == "D264"
+    assert caught.value.place["key"] == "000"
+
+
+def test_a_part_larger_than_the_budget_is_an_error(tmp_path, long_film):
+    (tmp_path / "long.mp4").write_bytes(long_film)
+    with ObjectServer() as server:
+        server.objects["long.mp4"] = long_film
+        rows = [{"url": "ok/long.mp4", "start": 0, "end": 19}]
+        spec = in_order(jsonl(tmp_path / "a.jsonl", rows), server.url, rows=1, loader={"fetch_memory": "1MB"})
+        with pytest.raises(FieldError, match="fetch_memory") as caught:
+            read(spec)
+        assert caught.value.code == "D263"
+
+
+def test_speech_is_cut_from_long_recordings(tmp_path, server):
+    wave = np.random.default_rng(1).normal(0, 0.1, 16_000 * 60).astype(np.float32)
+    target = io.BytesIO()
+    soundfile.write(target, wave, 16_000, "PCM_16", format="WAV")
+    server.objects["talk.wav"] = target.getvalue()
+    rows = [{"url": "ok/talk.wav", "offset": at * 7.3, "duration": 0.4} for at in range(6)]
+    fetch = {"speech": {"url": "url", "root": server.url, "seconds": ["offset", "offset + duration"]}}
+    source = {"shards": jsonl(tmp_path / "a.jsonl", rows), "shuffle": 0, "interleave": 1, "fetch": fetch}
+    source["decode"] = {"speech": "audio"}
+    with wdspec.loader({"dataset": [source], "epoch": 6}, num_workers=0) as loader:
+        found = [sample["speech"] for sample in loader]
+    whole, _ = soundfile.read(io.BytesIO(target.getvalue()), dtype="float32")
+    for row, audio in zip(rows, found, strict=True):
+        first = int(np.floor(row["offset"] * 16_000 + 0.5))
+        assert np.array_equal(audio.samples[0], whole[first : first + 6400])
+    asked = [each["range"].removeprefix("bytes=").split("-") for each in server.headers]
+    assert sum(int(last) - int(first) + 1 for first, last in asked) < 2 * len(target.getvalue())
