@@ -353,6 +353,49 @@ def video(folder, rng):
     Path(folder, "films.csv").write_text("\n".join(rows) + "\n")
 
 
+def robots(folder, rng):
+    """Episodes of a robot with two cameras, as LeRobot v3 stores them: several in each file."""
+    import av
+
+    fps, lengths, cameras = 10, [[16, 12, 20], [15, 13]], ("top", "wrist")
+    home, frames, episodes = Path(folder, "robot"), [], []
+    for file, counts in enumerate(lengths):
+        for camera, name in enumerate(cameras):
+            path = home / f"videos/observation.images.{name}/chunk-000/file-{file:03d}.mp4"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with av.open(str(path), "w", options={"movflags": "faststart"}) as out:
+                stream = out.add_stream("libx264", rate=fps, width=96, height=64, pix_fmt="yuv420p")
+                stream.options = {"g": "2", "crf": "20"}
+                for number in range(sum(counts)):
+                    image = np.full((64, 96, 3), 40 + 90 * camera + 60 * file, np.uint8)
+                    image[:, number : number + 8, number % 3] = 250  # a bar that moves with each frame
+                    out.mux(stream.encode(av.VideoFrame.from_ndarray(image)))
+                out.mux(stream.encode())
+        for at, count in enumerate(counts):
+            start = sum(counts[:at]) / fps
+            episode = {"episode_index": len(episodes), "length": count}
+            for name in cameras:
+                about = {
+                    "chunk_index": 0,
+                    "file_index": file,
+                    "from_timestamp": start,
+                    "to_timestamp": start + count / fps,
+                }
+                episode |= {f"videos/observation.images.{name}/{key}": value for key, value in about.items()}
+            for number in range(count):
+                state, action = rng.normal(size=(2, 6)).astype(np.float32)
+                row = {"observation.state": state, "action": action, "timestamp": np.float32(number / fps)}
+                frames.append(
+                    row | {"frame_index": number, "episode_index": len(episodes), "index": len(frames)}
+                )
+            episodes.append(episode)
+    for name, rows in (("data", frames), ("meta/episodes", episodes)):
+        path = home / name / "chunk-000/file-000.parquet"
+        path.parent.mkdir(parents=True)
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+    (home / "meta/info.json").write_text(json.dumps({"codebase_version": "v3.0", "fps": fps}))
+
+
 def detection(folder, rng):
     """Images, and their boxes in the format of COCO."""
     Path(folder, "images").mkdir()
@@ -503,6 +546,7 @@ BY_SIZE = (
     cutmix,
     negatives,
     video,
+    robots,
     detection,
     filtering,
     keywords,

@@ -175,6 +175,28 @@ def test_a_reference_is_text(server, tmp_path, value):
     assert caught.value.code == "D261"
 
 
+def test_a_reference_is_made_of_several_values(server, tmp_path):
+    rows = [{"how": "ok", "camera": "top", "n": 7}, {"how": "ok", "camera": "wrist", "n": 1234}]
+    entry = {"url": "{how}/{camera}-{n:03d}.bin", "root": server.url}
+    expected = [data_of("top-007.bin"), data_of("wrist-1234.bin")]
+    assert read(jsonl(tmp_path / "a.jsonl", rows), entry, 2)[0] == expected
+    lacking = [rows[0], {**rows[0], "n": None}, {**rows[0], "camera": ""}, rows[1]]
+    assert read(jsonl(tmp_path / "b.jsonl", lacking), entry | {"missing": "skip"}, 2)[0] == expected
+    asked = sum(server.requests.values())
+    for wrong in (
+        {"camera": "../../x"},
+        {"how": "/etc"},
+        {"n": "7"},
+        {"n": 1.5},
+        {"n": True},
+        {"how": ["ok"]},
+    ):
+        with pytest.raises(FieldError) as caught:
+            read(jsonl(tmp_path / "c.jsonl", [rows[0] | wrong]), entry)
+        assert caught.value.code == "D261", wrong
+    assert sum(server.requests.values()) == asked
+
+
 @pytest.mark.parametrize(
     "value", ["../x", "/etc/passwd", "file:///etc/passwd", "http://127.0.0.1:1/x", "data:,x"]
 )

@@ -28,8 +28,8 @@ from wdspec.fields.extensions import Naming, NamingWithAsides
 from wdspec.fields.measures import Measures
 from wdspec.fields.samples import SampleFields
 from wdspec.read.budget import Budget
-from wdspec.spec.language.expressions import MISSING, Expression, describe_path
-from wdspec.spec.language.fetching import FetchedObject
+from wdspec.spec.language.expressions import MISSING, Expression, Path, describe_path
+from wdspec.spec.language.fetching import FetchedObject, parse_url
 from wdspec.spec.spec import Source, Spec
 from wdspec.storage.objects import MissingObject, ObjectReader, Reference
 from wdspec.storage.storage import Storage
@@ -256,18 +256,12 @@ class FetchedField:
         Raises:
             FieldError: it is not a reference, or not an allowed one.
         """
-        url, *rest = [None if each is MISSING else each for each in values]
-        if url is None or (isinstance(url, (str, bytes)) and not url.strip()):
+        paths, form = parse_url(self.entry.url)
+        found = [None if each is MISSING else each for each in values]
+        parts, rest = found[: len(paths)], found[len(paths) :]
+        if any(each is None or (isinstance(each, (str, bytes)) and not each.strip()) for each in parts):
             return None
-        try:
-            text = url.decode() if isinstance(url, bytes) else url
-        except UnicodeDecodeError:
-            text = None
-        if not isinstance(text, str):
-            kind = "bytes that are not text" if isinstance(url, bytes) else f"a {type(url).__name__}"
-            raise self._error(
-                f"`{self.entry.url}` is {kind}, not a reference; write the path of a text", "D261"
-            )
+        text = self._text_of(parts[0], paths[0]) if form is None else self._fill(form, parts, paths)
         span = digest = seconds = None
         if self.entry.span is not None:
             span, rest = self._span(rest[:2]), rest[2:]
@@ -281,10 +275,35 @@ class FetchedField:
             raise self._error(error.message, "D261") from None
         return Reference(located, span, digest, seconds)
 
+    def _text_of(self, value: Any, path: Path) -> str:
+        try:
+            text = value.decode() if isinstance(value, bytes) else value
+        except UnicodeDecodeError:
+            text = None
+        if not isinstance(text, str):
+            kind = "bytes that are not text" if isinstance(value, bytes) else f"a {type(value).__name__}"
+            raise self._error(
+                f"`{describe_path(path)}` is {kind}, not a reference; write the path of a text", "D261"
+            )
+        return text
+
+    def _fill(self, form: str, parts: list[Any], paths: tuple[Path, ...]) -> str:
+        """Return the text with values in its braces: texts, and whole numbers."""
+        values = [each.item() if hasattr(each, "item") else each for each in parts]
+        texts = [
+            value if type(value) is int else self._text_of(value, path)
+            for value, path in zip(values, paths, strict=True)
+        ]
+        try:
+            return form.format(*texts)
+        except ValueError:
+            shown = ", ".join(map(show_value, texts))
+            raise self._error(f"`{self.entry.url}` needs whole numbers, and has {shown}", "D261") from None
+
     def _span(self, ends: list[Any]) -> tuple[int, int]:
         start, stop = (each.item() if hasattr(each, "item") else each for each in ends)
         if type(start) is not int or type(stop) is not int or not 0 <= start < stop:
-            written = " and ".join(f"`{describe_path(path)}`" for path in self.entry.origins[1:3])
+            written = " and ".join(f"`{text}`" for text in self.entry.span or ())
             raise self._error(
                 f"{written} are {str(start)[:30]} and {str(stop)[:30]}, not a range: write the first byte, and "
                 "the one after the last",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import (
     AfterValidator,
@@ -132,11 +132,54 @@ def _parse_times(texts: tuple[str, ...]) -> Expression:
     return parse_together(texts)
 
 
+_BRACES = re.compile(r"\{([^{}:]*)(:[^{}]*)?\}")
+_WIDTH = re.compile(r":0?\d{1,2}d?")
+
+
+def read_url(value: Any) -> Any:
+    """Read a field, or text with fields in braces."""
+    text = value if isinstance(value, str) else ""
+    if "{" not in text and "}" not in text:
+        return read_origin(value)
+    hint = (
+        "write fields in braces, numbers perhaps with their digits: `videos/{camera}/file-{number:03d}.mp4`"
+    )
+    if set(_BRACES.sub("", text)) & {"{", "}"}:
+        values.refuse("E203", f"{quote(text)} has a brace that belongs to no field", hint)
+    for field, width in _BRACES.findall(text):
+        read_origin(field)
+        if width and not _WIDTH.fullmatch(width):
+            values.refuse("E203", f"{quote(width)} is no number of digits", hint)
+    return text
+
+
+class Url(NamedTuple):
+    """How a reference is made of the values of a sample."""
+
+    paths: tuple[Path, ...]
+    form: str | None
+    """What the values are put into, as for `str.format`; None for the only value as it is."""
+
+
+@lru_cache(maxsize=256)
+def parse_url(text: str) -> Url:
+    """Return how the reference of an entry's `url` is made."""
+    found = _BRACES.findall(text)
+    if not found:
+        return Url((path_of(text),), None)
+    places = iter(range(len(found)))
+    return Url(
+        tuple(path_of(field) for field, _ in found),
+        _BRACES.sub(lambda match: f"{{{next(places)}{match[2] or ''}}}", text),
+    )
+
+
 class FetchedObject(values.Model):
     """An object that each sample names."""
 
-    url: Origin = Field(
-        description="The reference: a field, or a value in one, such as `path` or `json.url`."
+    url: Annotated[str, BeforeValidator(read_url), WithJsonSchema(values.TEXT_FORM)] = Field(
+        description="The reference: a field, or a value in one, such as `path` or `json.url`. Or text with fields in "
+        "braces, such as `videos/{camera}/file-{number:03d}.mp4`."
     )
     root: Annotated[str, BeforeValidator(read_root), WithJsonSchema(values.TEXT_FORM)] | None = Field(
         None,
@@ -198,8 +241,9 @@ class FetchedObject(values.Model):
     @property
     def origins(self) -> tuple[Path, ...]:
         """What it reads of a sample: the reference, then the range, the digest, and what `times` reads."""
-        texts = (self.url, *(self.span or ()), *([] if self.sha256 is None else [self.sha256]))
-        return (*map(path_of, texts), *(() if self.times is None else self.times.paths))
+        texts = (*(self.span or ()), *([] if self.sha256 is None else [self.sha256]))
+        times = () if self.times is None else self.times.paths
+        return (*parse_url(self.url).paths, *map(path_of, texts), *times)
 
     @property
     def times(self) -> Expression | None:

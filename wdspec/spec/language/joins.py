@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from wdspec.spec.language import values
 from wdspec.spec.language.effects import AffectsOrder, AffectsPlan, Drops, Key
@@ -28,6 +28,16 @@ def read_new_names(value: Any) -> Any:
 
 
 NewNames = Annotated[dict[str, values.FieldPattern], BeforeValidator(read_new_names)]
+
+
+def read_column(value: Any) -> Any:
+    """Read the name of a column, which may have slashes."""
+    text = values.read_text(value)
+    values.read_field_pattern(text.replace("/", "") or text)
+    return text
+
+
+_Column = Annotated[str, BeforeValidator(read_column), WithJsonSchema(values.TEXT_FORM)]
 
 
 def read_path(value: Any) -> Any:
@@ -167,8 +177,15 @@ class LookupOptions(values.Model):
         None,
         description="The column with the keys. By default the one named like `on` (or its last part), or else `key`.",
     )
-    fields: AffectsOrder[values.FieldPatterns] = Field(description="The columns to add to the samples.")
-    rename: AffectsOrder[NewNames] = Field(
+    fields: AffectsOrder[
+        Annotated[
+            tuple[_Column, ...],
+            Field(min_length=1),
+            BeforeValidator(values.read_words),
+            values.one_or_more(values.TEXT_FORM),
+        ]
+    ] = Field(description="The columns to add to the samples.")
+    rename: AffectsOrder[Annotated[dict[str, _Column], BeforeValidator(read_new_names)]] = Field(
         {}, description="New names of columns: `{score: aesthetic_score}`."
     )
     missing: Missing = Field(
