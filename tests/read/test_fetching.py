@@ -6,6 +6,7 @@ import json
 import os
 import tarfile
 import time
+from types import SimpleNamespace
 
 import pytest
 from servers.objects import ObjectServer, data_of
@@ -13,6 +14,9 @@ from speed import mostly_long
 
 import wdspec
 from wdspec.base.errors import FieldError, StoreError
+from wdspec.spec.language.fetching import FetchedObject
+from wdspec.storage.objects import ObjectReader, Reference
+from wdspec.storage.storage import Storage
 
 ROWS = 60
 
@@ -317,6 +321,17 @@ def test_an_object_larger_than_expected_waits_for_room_and_never_for_itself(tmp_
         shard = jsonl(tmp_path / "a.jsonl", [{"url": f"ok/{at}"} for at in range(12)])
         found, _ = read(shard, {"url": "url", "root": server.url}, 12, loader={"fetch_memory": 1_000_002})
         assert [len(each) for each in found] == [900_000] * 12
+
+
+def test_an_object_takes_up_no_more_of_the_budget_than_its_bytes(tmp_path):
+    with ObjectServer(size=1_000_000, delay=0.1) as server:
+        reader = ObjectReader.of(Storage(), FetchedObject(url="url", root=f"{server.url}/"), "bin")
+        reserved = []
+        for expected in (900_000, 1_000_000, 300_000):
+            reading = SimpleNamespace(reserve=reserved.append, note_open=lambda stream: None)
+            data = reader.read(Reference(f"{server.url}/ok/0"), 64_000_000, expected, reading)
+            assert data == data_of("0", 1_000_000)
+            assert max(reserved, default=0) <= 1_000_000
 
 
 def test_a_private_address_behind_a_name_is_refused(server, tmp_path, monkeypatch):

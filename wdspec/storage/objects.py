@@ -313,10 +313,16 @@ def _read_all(
     stream: Any, length: int | None, most: int, expected: int, reading: Reading, clock: _Clock
 ) -> bytes:
     """Return the bytes of a stream, or so many of them."""
-    pieces, size, most_read = [], 0, max(_PIECE, 2 * expected)
+    pieces, size, most_read = [], 0, expected + expected // 8 + _PIECE
+    if hasattr(stream, "piece"):
+        stream.piece = most_read  # most objects are one piece, which is not copied
     while length is None or size < length:
         wanted = most_read if length is None else min(most_read, length - size)
         if size:  # more than expected
+            left = getattr(stream, "left", None)
+            if left == 0:
+                break
+            wanted = wanted if left is None else min(wanted, left)
             with clock.pause():
                 reading.reserve(size + wanted)
         piece = clock.run(stream.read, wanted)

@@ -144,6 +144,8 @@ class ResumingStream(RawStream):
         self._piece = b""  # the last bytes read, from `_piece_at` on: the start is often read twice
         self._piece_at = 0
         self._refusal: ShardError | None = None
+        self.piece = PIECE
+        """Bytes to take of a response at a time, at most."""
         self.span: int | None = None
         """Bytes to request at a time; None: all that follow."""
         self._using = threading.Lock()
@@ -233,7 +235,7 @@ class ResumingStream(RawStream):
         while True:
             try:
                 with self._using:
-                    data = self._attempt(min(size, PIECE))
+                    data = self._attempt(min(size, self.piece))
             except TransientError as error:
                 self._drop()
                 if self._refusal is None:
