@@ -469,9 +469,18 @@ class SourceReader:
         """
         found = {}
         for name, entry in self.source.fetch.items():
-            path = parse_expression(entry.url).paths[0]
-            reference = self._value(part, {each: each for each in part.files}, path, True)
-            file = None if reference in (None, MISSING, "") else Path(entry.root) / reference
+            pieces = re.split(r"\{([^:}]*)(?::([^}]*))?\}", entry.url)  # text, field, format, text, …
+            named = (
+                [(entry.url, "")] if len(pieces) == 1 else list(zip(pieces[1::3], pieces[2::3], strict=True))
+            )
+            own = {each: each for each in part.files}
+            values = [self._value(part, own, parse_expression(field).paths[0], True) for field, _ in named]
+            reference = None
+            if not any(value in (None, MISSING, "") for value in values):
+                shown = [format(value, way or "") for value, (_, way) in zip(values, named, strict=True)]
+                texts = ["", ""] if len(pieces) == 1 else pieces[::3]
+                reference = texts[0] + "".join(map("".join, zip(shown, texts[1:], strict=True)))
+            file = None if reference is None else Path(entry.root) / reference
             if file is not None and file.exists():
                 found[name] = file.read_bytes()
                 continue
