@@ -52,6 +52,55 @@ def test_explain_says_where_objects_come_from_without_secrets(tmp_path, server):
     assert f"@{server.host}" in shown
     assert "fetch bin from" in shown
     assert "canary" not in shown + said
+    assert f"requests per sample: 1 to {server.url}; 1,000 per second at 1,000 samples per second" in shown
+
+
+def test_explain_counts_the_requests_of_each_store_by_the_shares(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(json.dumps({"__key__": str(at), "url": str(at)}) + "\n" for at in range(8)))
+    fetch = {
+        "a": {"url": "url", "root": "s3://bucket/x/"},
+        "b": {"url": "url", "root": "s3://bucket/", "seconds": [0, 1]},
+    }
+    spec = {
+        "dataset": [
+            {"name": "many", "shards": str(path), "probability": 0.5, "fetch": fetch},
+            {
+                "name": "hosts",
+                "shards": str(path),
+                "probability": 0.25,
+                "fetch": {"c": {"url": "url", "hosts": ["a.org"]}},
+            },
+            {
+                "name": "local",
+                "shards": str(path),
+                "probability": 0.25,
+                "fetch": {"d": {"url": "url", "root": "x"}},
+            },
+        ],
+        "batch": 4,
+    }
+    (tmp_path / "spec.json").write_text(json.dumps(spec))
+    shown, _ = within("explain", "spec.json", "--format", "json", folder=tmp_path)
+    objects = json.loads(shown)["objects"]
+    assert [(each["store"], each["sources"]) for each in objects] == [
+        ("s3://bucket", ["many"]),
+        ("a.org", ["hosts"]),
+    ]
+    assert [each["per_sample"] for each in objects] == pytest.approx([1.5, 0.25], abs=0.02)
+
+
+def test_resolve_shows_where_references_start(tmp_path, server):
+    spec = spec_of(tmp_path, server, ["ok/0"])
+    moved = {"rewrite": [{"from": f"{server.url}/", "to": "/mirror/"}]}
+    spec.write_text(json.dumps(json.loads(spec.read_text()) | moved))
+    shown, _ = within("resolve", spec, folder=tmp_path)
+    [at] = [at for at, line in enumerate(shown.splitlines()) if line.startswith("  fetch bin: ")]
+    assert "/mirror/" in "".join(shown.splitlines()[at + 1 :])
+    as_json, _ = within("resolve", spec, "--format", "json", folder=tmp_path)
+    [found] = json.loads(as_json)["resolved"]
+    assert found["fetch"]["bin"]["location"] == "/mirror/"
+    assert not server.requests
 
 
 def test_a_lock_and_statistics_are_those_of_the_shards(tmp_path, server):

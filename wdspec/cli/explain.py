@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,7 @@ from wdspec.advice.explanation import (
     start_in_words,
 )
 from wdspec.advice.measure import KeptSamples
+from wdspec.advice.object_requests import ObjectRequests, find_object_requests
 from wdspec.advice.traffic import Traffic, find_traffic
 from wdspec.advice.words import calls_in_words, draw_in_words
 from wdspec.base.handles import FEW, MOST
@@ -101,6 +102,7 @@ class ExplainReport:
             "held_bytes_per_worker": explanation.held_bytes,
             "buffer_bytes_per_worker": explanation.buffer_bytes,
             "traffic": find_traffic(explanation),
+            **({"objects": objects} if (objects := find_object_requests(explanation)) else {}),
             "warnings": list(map(one_line, explanation.advice)),
         }
 
@@ -153,6 +155,16 @@ def _summary(explanation: Explanation) -> Iterator[Row]:
     yield "memory", _describe_memory(explanation)
     if (traffic := find_traffic(explanation)) is not None and traffic.sources:
         yield "reads", _describe_traffic(traffic)
+    if objects := find_object_requests(explanation):
+        yield "objects", _describe_objects(objects)
+
+
+def _describe_objects(objects: Sequence[ObjectRequests]) -> str:
+    """How many requests the objects of samples take, and of which stores."""
+    whole = sum(each.per_sample for each in objects)
+    parts = ", ".join(f"{each.per_sample:.3g} to {each.store}" for each in objects)
+    each_second = output.number(round(1000 * whole))
+    return f"requests per sample: {parts}; {each_second} per second at 1,000 samples per second"
 
 
 def _describe_traffic(traffic: Traffic) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import click
@@ -16,10 +16,10 @@ from wdspec.cli.output import Block, Row, Table, pluralize, show_report
 from wdspec.cli.spec_options import SpecChoice, choosing_options, find_source, form_option
 from wdspec.shards.listing import list_texts, shards_of
 from wdspec.spec.files import is_spec_file
-from wdspec.spec.spec import Spec
+from wdspec.spec.spec import Source, Spec
 from wdspec.storage.environment import Environment, Resolution, ResolutionStep
 from wdspec.storage.storage import Storage, with_surveyed_caches
-from wdspec.urls.urls import UrlSequence
+from wdspec.urls.urls import ShardUrl, UrlSequence
 
 
 @click.command()
@@ -74,6 +74,8 @@ class Resolved:
     shards: int
     urls: tuple[Resolution, ...]
     error: str | None = None
+    roots: Mapping[str, Resolution] = field(default_factory=dict)
+    """Where the references of each field of `fetch` start."""
 
     @property
     def title(self) -> str:
@@ -84,7 +86,17 @@ class Resolved:
 
     def as_json(self) -> dict[str, Any]:
         urls = [{"url": each.url.text, "location": each.location, "steps": each.steps} for each in self.urls]
-        return {"source": self.source, "shards": self.shards, "error": self.error, "urls": urls}
+        found = {"source": self.source, "shards": self.shards, "error": self.error, "urls": urls}
+        roots = {
+            name: {"url": each.url.text, "location": each.location, "steps": each.steps}
+            for name, each in self.roots.items()
+        }
+        return {**found, "fetch": roots} if roots else found
+
+    def named(self) -> Iterator[tuple[str, Resolution]]:
+        """Yield what is resolved, each with what it is."""
+        yield from (("", each) for each in self.urls)
+        yield from ((f"fetch {name}: ", each) for name, each in self.roots.items())
 
 
 @dataclass(frozen=True)
@@ -100,8 +112,8 @@ class Resolutions:
         for each in self.resolved:
             if each.source is not None or each.shards > len(each.urls):
                 yield each.title
-            for resolution in each.urls:
-                yield f"  {printable(resolution.url.text)}"
+            for what, resolution in each.named():
+                yield f"  {what}{printable(resolution.url.text)}"
                 for step in resolution.steps:
                     yield f"    {step.stage:8} {printable(step.url)}  ({printable(step.why)})"
             if each.error:
@@ -110,8 +122,9 @@ class Resolutions:
     def _tables(self) -> Iterator[Block]:
         for each in self.resolved:
             rows: list[Row | None] = []
-            for resolution in each.urls:
-                rows += [None] * bool(rows) + [("spec", resolution.url.text, "as written"), *resolution.steps]
+            for what, resolution in each.named():
+                written = ("spec", resolution.url.text, f"{what}as written")
+                rows += [None] * bool(rows) + [written, *resolution.steps]
             yield Table(("step", "URL or path", "why"), rows, title=each.title) if rows else each.title
             if each.error:
                 yield f"error: {each.error}"
@@ -128,10 +141,20 @@ def _resolve_sources(spec: Spec, environment: Environment, limit: int) -> list[R
             failed[source.name] = Resolved(source.name, 0, (), str(error))
     storages = with_surveyed_caches(storages, shards)
     return [
-        failed.get(source.name)
-        or _resolve_first(source.name, shards[source.name], storages[source.name], limit)
+        failed.get(source.name) or _resolve_source(source, shards[source.name], storages[source.name], limit)
         for source in spec.collections
     ]
+
+
+def _resolve_source(source: Source, shards: UrlSequence, storage: Storage, limit: int) -> Resolved:
+    """Resolve the first shards of a source, and the roots of `fetch`."""
+    entries = source.fetch.items()
+    roots = {
+        name: _opened(storage.resolve(ShardUrl(entry.root, "/")), storage)
+        for name, entry in entries
+        if entry.root is not None
+    }
+    return replace(_resolve_first(source.name, shards, storage, limit), roots=roots)
 
 
 def _resolve_url(url: str, base: str, storage: Storage, limit: int) -> Resolved:
@@ -148,7 +171,13 @@ def _resolve_first(name: str | None, shards: UrlSequence, storage: Storage, limi
         copy = None if each.copies is None else path_of_copy(each.copies)
         if copy is not None:
             opened = ResolutionStep("open", copy, "a cached copy")
+            first.append(each._replace(steps=(*each.steps, opened)))
         else:
-            opened = ResolutionStep("open", each.location, storage.describe(each.location))
-        first.append(each._replace(steps=(*each.steps, opened)))
+            first.append(_opened(each, storage))
     return Resolved(name, len(shards), tuple(first))
+
+
+def _opened(resolution: Resolution, storage: Storage) -> Resolution:
+    """Add how the store opens a location."""
+    opened = ResolutionStep("open", resolution.location, storage.describe(resolution.location))
+    return resolution._replace(steps=(*resolution.steps, opened))
