@@ -2,6 +2,7 @@
 
 import io
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +12,10 @@ from servers.objects import ObjectServer
 
 import wdspec
 from wdspec.base.errors import FieldError
+from wdspec.spec.language.fetching import FetchedObject
+from wdspec.storage.objects import ObjectReader, Reference
 from wdspec.storage.ranges import BLOCK, Index, Indexes
+from wdspec.storage.storage import Storage
 
 ROWS = 24
 
@@ -171,6 +175,26 @@ def test_an_index_is_read_once_and_only_used_for_its_object(tmp_path, films):
         assert same(rest[-3:], rows, {"x.mp4": films["b.mp4"]})
 
 
+def test_an_old_index_is_no_reason_for_an_error(films):
+    """The object is longer now than its index says, which has all of the bytes that it had before."""
+    with ObjectServer() as server:
+        server.objects["x.mp4"] = film(30)
+        rows = [{"url": "ok/x.mp4", "start": at * 0.1, "end": at * 0.1 + 0.25} for at in (0, 3, 20, 30)]
+        entry = FetchedObject(url="url", root=f"{server.url}/", seconds=("start", "end"))
+        reader = ObjectReader.of(Storage(), entry, "clip")
+        reading = SimpleNamespace(reserve=lambda size: None, note_open=lambda stream: None)
+
+        def read_row(row):
+            reference = Reference(f"{server.url}/{row['url']}", seconds=(row["start"], row["end"]))
+            return frames_of(reader.read(reference, 1_000_000, 0, reading))
+
+        for row in rows[:2]:
+            assert np.array_equal(read_row(row), frames_of(server.objects["x.mp4"], row["start"], row["end"]))
+        server.objects["x.mp4"] = films["b.mp4"]
+        for row in rows[2:]:
+            assert np.array_equal(read_row(row), frames_of(films["b.mp4"], row["start"], row["end"]))
+
+
 def test_indexes_are_forgotten_within_a_budget():
     kept = Indexes(3 * BLOCK)
     for name in "abc":
@@ -183,7 +207,7 @@ def test_indexes_are_forgotten_within_a_budget():
 
 
 @pytest.mark.parametrize("name", ["a.mp4", "b.mp4"])
-@pytest.mark.parametrize("how", ["whole", "cached", "once-503", "here"])
+@pytest.mark.parametrize("how", ["whole", "bare", "cached", "once-503", "here"])
 def test_a_server_without_ranges_a_cache_and_failures_that_pass_change_nothing(
     tmp_path, films, server, how, name
 ):

@@ -228,6 +228,8 @@ class ObjectReader:
                 raise file.error from None  # libraries know only that there are no more bytes
             if isinstance(cause, WdspecError) or not isinstance(cause, (ValueError, RuntimeError)):
                 raise
+            if isinstance(file, RangedFile):
+                clock.run(file.confirm)  # an old index may be what is wrong
             raise FieldError(
                 f"the object {_show(reference)} has no such part: {one_line(cause)}; correct `seconds`, or skip such "
                 "samples with `errors: skip`",

@@ -168,8 +168,9 @@ class RangedFile(RawStream):
         if hasattr(stream, "span"):
             stream.span = count * BLOCK
         stream.seek(number * BLOCK)
-        data = bytearray()
-        while len(data) < count * BLOCK and (piece := stream.read(count * BLOCK - len(data))):
+        data, piece = bytearray(), b"-"
+        while piece and len(data) < count * BLOCK:
+            piece = stream.read(count * BLOCK - len(data))
             data += piece
             if self._index is not None and stream.validator != self._index.validator:
                 raise ChangedIndexError

@@ -96,6 +96,11 @@ class ObjectServer(LocalServer):
         data = self.objects[name]
         return data, {"ETag": f'"{hashlib.sha256(data).hexdigest()[:16]}"'}
 
+    def _bare(self, handler, kind: str, name: str, number: int) -> None:
+        """Says nothing by which the object could be recognized."""
+        handler.send_header = lambda key, value, send=handler.send_header: key == "ETag" or send(key, value)
+        self._ok(handler, kind, name, number)
+
     def _whole(self, handler, kind: str, name: str, number: int) -> None:
         """Ignores ranges."""
         self._send(handler, self._bytes_of(name)[0])
