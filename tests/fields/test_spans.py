@@ -146,6 +146,22 @@ def _wave(format):
     return target.getvalue()
 
 
+@pytest.mark.parametrize("kind", ["with its index at the start", "matroska", "mpeg4 and mp3 in avi"])
+def test_damaged_files_are_errors_or_cut(kind):
+    """Never an error of another type, which would end a run that skips bad samples."""
+    whole, rng = film(**{**FILMS[kind], "frames": 20}), np.random.default_rng(2)
+    outcomes = set()
+    for _ in range(150):
+        data = bytearray(whole)
+        for at in rng.integers(0, min(3000, len(data)), rng.choice((1, 3, 20))):
+            data[at] = rng.integers(256)
+        try:
+            outcomes.add(bool(cut(bytes(data[: rng.integers(1000, len(data) * 2)]), 0.1, 0.5)))
+        except (ValueError, RuntimeError):
+            outcomes.add(False)
+    assert outcomes == {True, False}
+
+
 def test_what_cannot_be_cut_is_an_error():
     for data in (b"", b"x" * 1000, b"RIFF....WAVEjunk" * 50, film()[:3000]):
         with pytest.raises((ValueError, RuntimeError)):

@@ -93,6 +93,8 @@ class Film:
         if is_start:
             self._open()
         stream = getattr(self._film.streams, kind)[0]
+        if stream.codec_context is None:
+            raise ValueError(f"its {kind} has an encoding that FFmpeg does not know")
         if not is_start:
             tick = math.floor((time + self._origin) / stream.time_base)
             self._film.seek(tick, stream=stream, backward=True)
@@ -238,6 +240,8 @@ def _write(av: Any, pictures: Pictures | None, sound: Sound | None) -> bytes:
             stream = made.add_stream("pcm_f32le", rate=sound.rate, layout=_layout(len(sound.samples)))
             waiting += [(each.dts * each.time_base, 1, each) for each in _encode(av, stream, sound)]
             spans.append((Fraction(0), Fraction(sound.samples.shape[1], sound.rate)))
+        if not waiting:
+            raise ValueError("nothing of it is in the span")
         for _, _, packet in sorted(waiting, key=lambda each: each[:2]):
             made.mux(packet)
     return set_edits(bytearray(target.getvalue()), spans)
