@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import lance
 import numpy as np
 import pyarrow as pa
 import pyarrow.ipc
@@ -21,7 +22,7 @@ ROWS = 6
 TARS = ("tar", "tar.gz")
 RECORDS = ("cbors", "msgpack", "jsonl", "jsonl.zst")
 WRITABLE = (*TARS, *RECORDS, "parquet")
-READ_ONLY = ("arrow", "bin", "mds")
+READ_ONLY = ("arrow", "bin", "mds", "lance")
 
 OF_SPECS: list[list[str]] = [
     ["validate", "s.yaml", "--strict"],
@@ -66,6 +67,9 @@ def write_shards(folder: Path, name: str) -> list[dict[str, Any]]:
         elif name == "bin":
             ids = np.arange(24 * shard, 24 * shard + 24, dtype="<u2")
             (folder / f"a-{shard}.bin").write_bytes(ids.tobytes())
+        elif name == "lance":
+            rows = [sample("jsonl", row) for row in range(3 * shard, 3 * shard + 3)]
+            lance.write_dataset(pa.Table.from_pylist(rows), str(folder / f"a-{shard}.lance"))
         elif name == "mds":
             columns = {"__key__": "str", "cls": "int64", "txt": "str", "meta": "json"}
             rows = [
@@ -81,7 +85,14 @@ def write_shards(folder: Path, name: str) -> list[dict[str, Any]]:
     tokens = {"tokens": {"dtype": "uint16", "length": 8}} if name == "bin" else {}
     spec = {
         "seed": 1,
-        "dataset": [{"name": "a", "shards": f"a-*.{name}", "samples": ROWS, **tokens}],
+        "dataset": [
+            {
+                "name": "a",
+                "shards": f"a-*.{name}" if name != "lance" else "a-{0,1}.lance",
+                "samples": ROWS,
+                **tokens,
+            }
+        ],
         "batch": 2,
     }
     (folder / "s.yaml").write_text(json.dumps(spec))

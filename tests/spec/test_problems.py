@@ -43,6 +43,7 @@ BAD: list[tuple[str, list[tuple[str, int, int]]]] = [
     (A + "    lookup: {table: scores, fields: x}\n", [("E343", 3, 21)]),
     (A + "    lookup: {table: a.csv, fields: x, rename: {z: y}}\n", [("E344", 3, 39)]),
     (A + "    repeat: 2.5\n", [("E345", 3, 5)]),
+    ("dataset:\n  - shards: [a.lance, b]\n    format: lance\n", [("E346", 2, 23)]),
     (
         "epoch: {pass: drop, reshuffle: true}\n" + A + "    where: cls > 3\n    missing: skip\n",
         [("E380", 4, 5), ("W410", 5, 5)],

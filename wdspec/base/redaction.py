@@ -27,7 +27,7 @@ HIDDEN = "***"
 Span = tuple[int, int]
 
 _HARMLESS = re.compile(
-    r"(?i)alt|comp|delimiter|download|etl_name|etl_pipeline|expires|format|generation|latest-ver|limit|"
+    r"(?i)alt|comp|delimiter|download|etl_name|etl_pipeline|expires|format|fragment|generation|latest-ver|limit|"
     r"list-type|max-keys|namespace|offset|page|part|partnumber|prefix|provider|raw|restype|rev|revision|se|"
     r"shard|size|sp|split|spr|sr|st|sv|timeout|uploads|version|versionid|x-amz-algorithm|x-amz-date|"
     r"x-amz-expires|x-amz-signedheaders|x-goog-algorithm|x-goog-date|x-goog-expires|x-goog-signedheaders|x-id"

@@ -20,6 +20,7 @@ from typing import Any, Protocol
 from wdspec.base.errors import UsageError
 from wdspec.spec.language.decoders import library
 from wdspec.spec.language.values import SUFFIXES, Format
+from wdspec.urls.urls import lance_url
 
 try:
     from isal import isal_zlib
@@ -296,6 +297,8 @@ def is_listed(name: str) -> bool:
 
 def stem_of(name: str) -> str:
     """Return the name of a shard without folders, format and compression, as in the keys of its samples."""
+    if (lance := lance_url(name)) is not None:
+        name = lance.folder if lance.fragment is None else f"{lance.folder[:-6]}-{lance.fragment}.lance"
     base = name.rpartition("/")[2]
     ending = _find_ending(base)
     return base[: ending.start()] if ending else base

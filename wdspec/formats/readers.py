@@ -98,6 +98,7 @@ READERS: Mapping[Format, FormatRow] = {
     "jsonl": FormatRow(partial(_records, "jsonl")),
     "parquet": FormatRow(partial(_table, "wdspec.formats.parquet:ParquetTable"), seeks=True, unpack=as_it_is),
     "arrow": FormatRow(partial(_table, "wdspec.formats.arrow:ArrowTable"), seeks=True, unpack=as_it_is),
+    "lance": FormatRow(partial(_table, "wdspec.formats.lance:LanceTable"), seeks=True, unpack=as_it_is),
     "tokens": FormatRow(_tokens, unpack=as_it_is),
     "mds": FormatRow(_mds, unpack=_unpack_mds),
 }

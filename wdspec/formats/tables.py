@@ -122,6 +122,11 @@ class TableFile(RawStream):
             self._on_read(size - left)
         return b"".join(pieces)
 
+    def note(self, size: int) -> None:
+        """Count bytes that were read in another way than through this file."""
+        if self._on_read is not None:
+            self._on_read(size)
+
     def hold(self, pieces: list[tuple[int, bytes]]) -> None:
         """Serve reads from these pieces, (offset, bytes), instead of the file."""
         self._held = pieces

@@ -17,7 +17,7 @@ from wdspec.base.amounts import join_names, pluralize
 from wdspec.base.errors import UsageError, WdspecError
 from wdspec.base.user_code import digest_code
 from wdspec.fields.encode import JSON_VALUES
-from wdspec.formats.compression import format_of
+from wdspec.formats.compression import format_of, stem_of
 from wdspec.jobs.dedup import Drops
 from wdspec.jobs.engine import Engine
 from wdspec.jobs.job import LiveCount, ReadTask, ShardFailed, ShardJob, check_each_sample, gpus_of
@@ -35,7 +35,7 @@ from wdspec.storage.storage import Storage
 from wdspec.stores.ais_cluster import AisCluster
 from wdspec.stores.settings import ObjectLogin
 from wdspec.urls.rewrite import Rule
-from wdspec.urls.urls import ShardUrl, is_command, is_relative, scheme_of
+from wdspec.urls.urls import ShardUrl, is_command, is_relative, lance_url, scheme_of
 from wdspec.write.shard_writer import check_writable, open_writer
 
 
@@ -335,7 +335,8 @@ def output_of(output: OutputOptions, shard: ShardUrl) -> str:
         text = shard.text.split("?", 1)[0] if "://" in shard.text else shard.text
         if scheme_of(text) in ("http", "https"):
             text = text.split("#", 1)[0]  # no part of the name, and perhaps a secret
-        name = posixpath.basename(text)
+        is_fragment = lance_url(shard.text) is not None  # it has no file of its own
+        name = f"{stem_of(shard.text)}.parquet" if is_fragment else posixpath.basename(text)
         if not name or is_command(shard.text):
             raise UsageError("the shard has no file name; write `output: {from: …, to: …}`", url=shard.text)
         place = f"{output.dir.rstrip('/')}/{name}"

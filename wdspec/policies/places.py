@@ -230,7 +230,7 @@ def _of_part(node: Node, part: Part, base: str, rules: Sequence[Rule], in_list: 
         kind = kind_of(text)
         if kind == "list":
             yield from _of_list(node, text, base, rules) if not in_list else ()
-        elif kind == "url":
+        elif kind in ("url", "data set"):
             yield Place(node, text, base)
         else:
             yield Place(node, _outline_of_glob(text), base, text)

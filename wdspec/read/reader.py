@@ -23,7 +23,7 @@ from wdspec.read.companions import Companions, Supply
 from wdspec.read.fetching_parts import FETCHING_STREAMS, windows_of
 from wdspec.read.lean import MANY, MIXTURES, STREAMS
 from wdspec.read.pass_part import EpochPadding, FirstSample, Padding, PassPart, PassReading
-from wdspec.read.rows import TABLE_SUFFIXES, Columns, RowStream, may_keep_rows
+from wdspec.read.rows import Columns, RowStream, may_be_table, may_keep_rows
 from wdspec.read.sections import Begun, Reading, Readings, SectionDraws
 from wdspec.read.slot import Mixture, Slot
 from wdspec.read.source import StreamState, split_places
@@ -78,7 +78,7 @@ class Reader:
             self._usual: Draws | ScheduledDraws = plan.draws()
         collate = spec.batch and spec.batch.collate
         stacked = None if self._has_sections or (collate and collate.call) else spec.batch
-        tables = (each for each in self._sources if each.plan.shards[0].text.endswith(TABLE_SUFFIXES))
+        tables = (each for each in self._sources if may_be_table(each.plan.shards[0].text))
         fetches = any(each.parts.transform.objects for each in self._sources)
         is_plain = stacked is not None and plan.finite is None and not plan.companions
         has_columns = is_plain and any(map(may_keep_rows, tables))

@@ -8,6 +8,7 @@ of other slots. Rows with nulls, and shards whose samples need a step, are dicts
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -19,8 +20,10 @@ from wdspec.read.source import SourceStream, StreamState
 from wdspec.read.transform import LiveSource, Process, Sample
 from wdspec.spec.language.values import SUFFIXES
 
-TABLE_SUFFIXES = (*SUFFIXES["parquet"], *SUFFIXES["arrow"])
-"""Suffixes of shards that may have rows."""
+may_be_table = re.compile(
+    rf"(?:{'|'.join(map(re.escape, (*SUFFIXES['parquet'], *SUFFIXES['arrow'])))}|\.lance\?version=.*)\Z"
+).search
+"""Whether a shard with this URL may have rows."""
 
 Row = tuple[Any, ...]
 """The names of the entries of a sample, then their values."""

@@ -47,6 +47,8 @@ def list_matches(text: str, prefix: str, base: str, storage: Storage) -> Sequenc
     kind = urls.kind_of(text)
     if kind == "url":
         return (text,)
+    if kind == "data set":
+        return _list_fragments(text, urls.ShardUrl(prefix + text, base), storage)
     start = urls.magic_start(text) if kind == "glob" else len(text)
     head, tail = text[:start], text[start:]
     url = urls.ShardUrl(prefix + text, base)
@@ -65,6 +67,23 @@ def list_matches(text: str, prefix: str, base: str, storage: Storage) -> Sequenc
     except ShardError as error:
         raise error.at(url=url.text) from None
     return spellings
+
+
+def _list_fragments(text: str, url: urls.ShardUrl, storage: Storage) -> list[str]:
+    """Return the fragments of a Lance data set, each with the version. Raises as `list_matches`."""
+    lance = cast(urls.LanceUrl, urls.lance_url(text))
+    try:
+        resolution = storage.resolve(url)
+        names = storage.list(resolution.location, "")
+        if not names:
+            raise ShardError("the data set has no rows; correct its name, or write to it first", code="D101")
+        found = cast(urls.LanceUrl, urls.lance_url(resolution.location))
+        last = urls.ShardUrl(url.text.removesuffix(text) + lance.folder + names[-1], url.base)
+        if storage.resolve(last).location != found.folder + names[-1]:
+            raise _rewriting_error(resolution)
+    except ShardError as error:
+        raise error.at(url=url.text) from None
+    return [lance.folder + name for name in names]
 
 
 def _root(resolution: Resolution, tail: str) -> str:
@@ -89,6 +108,11 @@ def _rewriting_error(resolution: Resolution) -> ShardError:
 
 
 def _describe_no_match(root: str, tail: str) -> str:
+    if urls.lance_url(tail) is not None:
+        return (
+            f"`{tail}` is a pattern for files, but a Lance data set is a folder; name each data set, or write braces "
+            "such as `part-{0..3}.lance`"
+        )
     if tail:
         return f"no file in `{root}` matches `{tail}`; correct the pattern or the directory"
     where = f"among the {len(os.listdir(root))} entries of" if os.path.isdir(root) else "in"
@@ -158,8 +182,9 @@ MAX_LISTED = 1_000_000
 _PLAIN = re.compile(r"(?:(?!::)[^\\{}*?\[@])*[^\\{}*?\[@/]")
 
 
-_NOT_PLAIN = re.compile(r"[:~\0]|(?:\A|[{,])-(?:[},]|\Z)")
-"""Matches texts and brace patterns that may not be plain paths: a scheme, a home directory, standard input, a NUL."""
+_NOT_PLAIN = re.compile(r"[:~\0]|\.lance\?|(?:\A|[{,])-(?:[},]|\Z)")
+"""Matches texts and brace patterns that may not be plain paths: a scheme, a home directory, a fragment of Lance,
+standard input, a NUL."""
 
 
 def shards_of(source: Source, storage: Storage) -> urls.UrlSequence:

@@ -46,7 +46,9 @@ TOP_MIX_ONLY = keys_in_place(MixOptions, "top")
 """The keys of `mix` that only the top level may have."""
 
 _PATTERN = re.compile(r"[{*?\[]|\$\{")
-_SUFFIX = re.compile(r"\.(?:tar|tgz|tbz2?|txz|tzst|cbors?|msgpack|mps|jsonl|ndjson|mds)(?:\.\w+)?$|\.txt$")
+_SUFFIX = re.compile(
+    r"\.(?:tar|tgz|tbz2?|txz|tzst|cbors?|msgpack|mps|jsonl|ndjson|mds|lance)(?:\.\w+)?$|\.txt$"
+)
 _LONGEST = 100
 
 
@@ -404,7 +406,7 @@ def _default_name(entry: MapNode) -> str:
         shards = shards.items[0]
     text = shards.value if isinstance(shards, Scalar) and isinstance(shards.value, str) else ""
     parts = (
-        redacted_urls(text.split("::")[0]).removesuffix("/index.json").split("/")
+        redacted_urls(text.split("::")[0]).partition("?version=")[0].removesuffix("/index.json").split("/")
     )  # names are shown, logged and saved
     for part in reversed(parts):
         cut = _PATTERN.split(part, maxsplit=1)[0] if _PATTERN.search(part) else _SUFFIX.sub("", part)

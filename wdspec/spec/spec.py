@@ -340,7 +340,8 @@ class SourceOptions(Model):
         "auto",
         description=f"Format of the shards. `auto` uses the name of each shard: {_OF_RECORDS} (compressed or not) are "
         f"sequences of records, {_OF_TABLES} are tables of samples, {_OF_TOKENS} are token files, "
-        "`.mds` (compressed or not) are shards of MosaicML Streaming, and all others are tars.",
+        "`.mds` (compressed or not) are shards of MosaicML Streaming, folders with the suffix `.lance` are Lance data "
+        "sets, and all others are tars.",
     )
     # Not the samples: it decides whether a run ends with an error at an empty shard.
     empty: Annotated[Literal["error", "allow"], Key("neither shard")] = Field(

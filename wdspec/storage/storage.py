@@ -28,7 +28,7 @@ from wdspec.stores.store import ObjectStat, Store, StoreSettings, unlistable
 from wdspec.stores.table import store_of
 from wdspec.stores.watchdog import NO_PROGRESS, open_watched
 from wdspec.urls.rewrite import Rule
-from wdspec.urls.urls import AIS_PREFIX, ShardUrl
+from wdspec.urls.urls import AIS_PREFIX, ShardUrl, lance_url
 
 
 @dataclass(frozen=True)
@@ -141,6 +141,8 @@ class Storage(StoreSettings):
         if self.pins:
             found = self._at_commit(found)
         if self.cache is None or found.location == "-" or found.location.startswith("/"):
+            return found
+        if lance_url(found.location) is not None:  # its library reads parts of several files
             return found
         variant = ""
         if self.ais is not None and found.location.startswith(AIS_PREFIX):

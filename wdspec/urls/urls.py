@@ -59,6 +59,7 @@ STORES = (
     StoreRow(("pipe",), "wdspec.stores.pipe:PipeStore", is_command=True),
     StoreRow(("-",), "wdspec.stores.local:StandardStreams"),
     StoreRow(("ais",), "wdspec.stores.ais:AisStore"),
+    StoreRow((".lance",), "wdspec.stores.lance:LanceStore"),
     StoreRow(
         ("s3", "s3a"),
         uploads_whole=True,
@@ -110,8 +111,9 @@ STORES = (
     StoreRow(("adl", "oci", "oss", "obs", "r2", "memory"), uploads_whole=True),
     StoreRow(("ftp", "hdfs", "webhdfs", "github", "gdrive", "dbfs", "tos")),
 )
-"""All schemes that wdspec knows, one row per store. `""` is a path, `-` is standard input, and `ais` is everything that
-a cluster serves. fsspec may know more schemes, and users can add others (`wdspec.stores.table`)."""
+"""All schemes that wdspec knows, one row per store. `""` is a path, `-` is standard input, `ais` is everything that a
+cluster serves, and `.lance` is a Lance data set anywhere. fsspec may know more schemes, and users can add others
+(`wdspec.stores.table`)."""
 
 AIS_PROVIDERS = {
     "ais": "ais",
@@ -146,10 +148,32 @@ def scheme_of(url: str) -> str:
     return (match.group(1) or match.group(2)).lower() if match else ""
 
 
+class LanceUrl(NamedTuple):
+    """A Lance data set, or a fragment of it."""
+
+    folder: str
+    """The URL or path of the data set, without `/` at its end."""
+    version: str | None
+    """The number of the version, or a tag; None for the latest one."""
+    fragment: int | None
+    """The number of the fragment; None for the data set."""
+
+
+_LANCE = re.compile(r"(.*\.lance)/?(?:\?version=([^?&=/]+)(?:&fragment=(\d{1,10}))?)?", re.DOTALL)
+
+
+def lance_url(text: str) -> LanceUrl | None:
+    """Return the Lance data set, or the fragment of one, that a URL or path names by `.lance`; None if it does not."""
+    found = _LANCE.fullmatch(text) if ".lance" in text and not is_command(text) else None
+    return found and LanceUrl(found[1], found[2], None if found[3] is None else int(found[3]))
+
+
 def store_key(location: str) -> str:
     """The scheme that selects the store of a location: `ais` if a cluster serves it, `-` for standard input."""
     if location == "-":
         return "-"
+    if lance_url(location) is not None:
+        return ".lance"
     return "ais" if location.startswith(AIS_PREFIX) else scheme_of(location)
 
 
@@ -263,7 +287,7 @@ def slip_in(url: str) -> Slip | None:
     return None
 
 
-Kind = Literal["url", "list", "glob", "directory"]
+Kind = Literal["url", "list", "glob", "directory", "data set"]
 
 _CUT = re.compile(r"\\.|//\[[^\]/]*\]|(::)", re.DOTALL)
 _EMPTY_SEGMENTS = re.compile(r"/(?:\.?/)+")
@@ -472,7 +496,7 @@ def pattern_of_path(path: os.PathLike[str]) -> str:
 
 
 def kind_of(text: str) -> Kind:
-    """The kind of an expanded string of a listed part: an `@file`, a directory, a glob or a plain URL.
+    """The kind of an expanded string of a listed part: an `@file`, a directory, a glob, a Lance data set or a URL.
 
     URLs of web servers and commands are never globs: `?` starts a query, and the shell expands globs itself.
     """
@@ -481,6 +505,8 @@ def kind_of(text: str) -> Kind:
     row = row_of(text)
     if row.is_command:
         return "url"
+    if (lance := lance_url(text)) is not None and not MAGIC.search(lance.folder):
+        return "data set" if lance.fragment is None else "url"
     if text.endswith("/"):
         return "directory"
     return "glob" if row.globs and MAGIC.search(text) else "url"
@@ -529,4 +555,4 @@ def _may_need_listing(piece: str) -> bool:
         return True
     if literal.startswith("@") or (literal.startswith("{") and "@" in literal):
         return True
-    return row.globs and MAGIC.search(literal) is not None
+    return ".lance" in literal or (row.globs and MAGIC.search(literal) is not None)

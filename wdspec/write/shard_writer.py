@@ -82,10 +82,13 @@ def _create_writer(
         raise UsageError(f"a writer of {format} does not accept these options: {error}") from error
 
 
+_ONLY_READ = {"arrow": "Arrow files", "mds": "shards of MDS", "lance": "Lance data sets"}
+
+
 def check_writable(format: str) -> None:
     """Raise UsageError for a format that is only read."""
-    if format == "arrow":
-        raise UsageError("wdspec reads Arrow files, but writes Parquet; name the shard `.parquet`")
+    if format in _ONLY_READ:
+        raise UsageError(f"wdspec reads {_ONLY_READ[format]}, but writes Parquet; name the shard `.parquet`")
 
 
 class Written(NamedTuple):

@@ -480,6 +480,7 @@ def reads_header(suffix: str, part: str) -> bool:
 EXTRAS = {
     "backports.zstd": "zstd",
     "pyarrow": "parquet",
+    "lance": "lance",
     "tokenizers": "text",
     "jinja2": "text",
     **{

@@ -373,7 +373,7 @@ SkipCause = Literal["shard", "decode", "map"]
 
 SKIP_CAUSES: tuple[SkipCause, ...] = get_args(SkipCause)
 
-Format = Literal["tar", "cbor", "msgpack", "jsonl", "parquet", "arrow", "tokens", "mds"]
+Format = Literal["tar", "cbor", "msgpack", "jsonl", "parquet", "arrow", "tokens", "mds", "lance"]
 """Values of ``format`` besides ``auto``."""
 
 SUFFIXES: dict[Format, tuple[str, ...]] = {
@@ -385,6 +385,7 @@ SUFFIXES: dict[Format, tuple[str, ...]] = {
     "arrow": (".arrow", ".feather"),
     "tokens": (".bin", ".npy", ".ds"),
     "mds": (".mds", ".mds.br", ".mds.snappy"),
+    "lance": (".lance",),
 }
 """Suffixes of the shards of each format, before `.gz` and the like."""
 

@@ -16,7 +16,16 @@ from wdspec.spec.rules.rule import Finding, Findings, rule
 from wdspec.spec.sources import Draft
 from wdspec.spec.spec import Source
 from wdspec.spec.tree import MapNode, Scalar
-from wdspec.urls.urls import AIS_PROVIDERS, FSSPEC, Part, is_command, row_of, scheme_of, slip_in
+from wdspec.urls.urls import (
+    AIS_PROVIDERS,
+    FSSPEC,
+    Part,
+    is_command,
+    lance_url,
+    row_of,
+    scheme_of,
+    slip_in,
+)
 
 
 def parts_of(composition: Composition) -> Iterator[tuple[Draft, Scalar, Sequence[Part]]]:
@@ -247,8 +256,8 @@ _UNSUITED = re.compile(
 @rule(
     "W316",
     "files that are not shards",
-    "Shards are tar files, sequences of records (`.cbor`, `.msgpack`, `.jsonl`), or tables (`.parquet`, `.arrow`). "
-    "`wdspec create` makes them from images, CSV and folders.",
+    "Shards are tar files, sequences of records (`.cbor`, `.msgpack`, `.jsonl`), or tables (`.parquet`, `.arrow`, "
+    "`.lance`). `wdspec create` makes them from images, CSV and folders.",
     keys="shards",
     bad="dataset:\n  - shards: 'train-{000..009}.csv'\n",
     good="dataset:\n  - shards: 'train-{000..009}.tar'\n",
@@ -272,6 +281,28 @@ def _find_unsuited(composition: Composition, text: Scalar, found: re.Match[str])
     elif re.search(r"(?:\A|/)index\.json\Z", text.value or ""):
         hint = f"for the shards of MosaicML Streaming (MDS) that it lists, write `'@{text.value}'`"
     yield Finding(text, message, hint, text.column_at(found.start()))
+
+
+@rule(
+    "E346",
+    "a Lance data set with another name",
+    "A Lance data set is a folder whose name ends in `.lance`. `?version=7`, or a tag in place of the number, names a "
+    "version of it.",
+    keys="format",
+    bad="dataset:\n  - {shards: data/users, format: lance}\n",
+    good="dataset:\n  - {shards: 'data/users.lance?version=7'}\n",
+)
+def unnamed_tables(composition: Composition) -> Findings:
+    """Names without the suffix in a source with `format: lance`."""
+    for draft, text, parts in parts_of(composition):
+        format = draft.node.get("format")
+        if isinstance(format, Scalar) and format.value == "lance":
+            for part in parts:
+                if lance_url(part.text) is None:
+                    message = f"{quote(part.text)} has another name than `format: lance` reads"
+                    yield Finding(
+                        text, message, "rename the folder to `….lance`, or make a link of this name to it"
+                    )
 
 
 _FILE = re.compile(r"[.*?\[{}\d%$]")
