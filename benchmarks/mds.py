@@ -2,10 +2,12 @@
 
     MDS_PYTHON=/path/to/python python benchmarks/mds.py [ROUNDS]
 
-MDS_PYTHON is a Python with mosaicml-streaming (see `tests/support/mdsdata.py`), which may be another environment. Its
-reader is called for samples in random order, as its `StreamingDataset` does for shards on the local disk; what that
-adds (its index, its order) does not count. wdspec reads with a loader and its default shuffling. Both run in one
-process, in turn; each figure is the median of the rounds.
+MDS_PYTHON is a Python with mosaicml-streaming (see `tests/support/mdsdata.py`), which may be another environment.
+`dataset` is its `StreamingDataset(local=…, shuffle=True, batch_size=64)` with its other defaults, and `dataset, ahead`
+is the same with a `predownload` of all samples, so that it never waits for its own threads. It needs torch, and imports
+torchvision for data sets that are not read here; empty modules replace that. `reader` is its reader of shards alone,
+called for samples in random order, without an index, an order, or states. wdspec reads with a loader and its default
+shuffling. All run in one process, in turn; each figure is the median of the rounds.
 """
 
 import json
@@ -33,6 +35,21 @@ start = time.perf_counter()
 for reader, row in places:
     reader.decode_sample(reader.get_sample_data(row))
 print(len(places) / (time.perf_counter() - start))
+"""
+DATASET = """
+import sys, time, types
+from importlib.machinery import ModuleSpec
+names = ["torchvision"] + ["torchvision." + name for name in ("datasets", "transforms", "transforms.functional")]
+for name in names:
+    sys.modules[name] = types.ModuleType(name)
+    sys.modules[name].__spec__ = ModuleSpec(name, None)
+sys.modules["torchvision.datasets"].VisionDataset = object
+sys.modules["torchvision.transforms.functional"].to_tensor = None
+from streaming import StreamingDataset
+dataset = StreamingDataset(local=sys.argv[1], shuffle=True, batch_size=64, predownload={ahead})
+start = time.perf_counter()
+count = sum(1 for _ in dataset)
+print(count / (time.perf_counter() - start))
 """
 OURS = """
 import sys, time, wdspec
@@ -70,9 +87,15 @@ def main() -> None:
     theirs = os.environ["MDS_PYTHON"]
     with tempfile.TemporaryDirectory() as name:
         write(Path(name))
-        rates: dict[str, list[float]] = {"streaming": [], "wdspec": []}
+        contenders = (
+            ("dataset", theirs, DATASET.format(ahead=None)),
+            ("dataset, ahead", theirs, DATASET.format(ahead=ROWS * SHARDS)),
+            ("reader", theirs, THEIRS),
+            ("wdspec", sys.executable, OURS),
+        )
+        rates: dict[str, list[float]] = {kind: [] for kind, *_ in contenders}
         for _ in range(rounds):
-            for kind, python, code in (("streaming", theirs, THEIRS), ("wdspec", sys.executable, OURS)):
+            for kind, python, code in contenders:
                 path = f"{SUPPORT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
                 done = subprocess.run(
                     [python, "-c", code, name],
@@ -84,8 +107,7 @@ def main() -> None:
                 rates[kind].append(float(done.stdout))
     medians = {kind: statistics.median(found) for kind, found in rates.items()}
     for kind, rate in medians.items():
-        print(f"{kind:10} {rate:>10,.0f} samples/s")
-    print(f"ratio      {medians['wdspec'] / medians['streaming']:>10.2f}")
+        print(f"{kind:15} {rate:>10,.0f} samples/s, {medians['wdspec'] / rate:.2f} times in wdspec")
 
 
 if __name__ == "__main__":
