@@ -309,6 +309,12 @@ PLAIN = {
         "dataset": [source("rows"), source("parquet"), source("arrow")],
     },
     "parquet rows": {"batch": 4, "fields": "txt cls", "dataset": [source("parquet"), source("arrow")]},
+    "mds and lance": {
+        **ELASTIC,
+        "batch": {"size": 4, "ragged": "list"},
+        "dataset": [source("mds", weight=2), source("lance", weight=1), source("rows", weight=3)],
+    },
+    "lance rows": {"batch": 4, "fields": "txt cls", "dataset": [source("lance"), source("mds")]},
     "token files": {
         **ELASTIC,
         "batch": 4,
@@ -482,6 +488,12 @@ PASSES = {
         ],
     },
     "tables": {**ELASTIC, "batch": 4, "fields": "txt cls", "dataset": [source("parquet"), source("rows")]},
+    "mds and lance": {
+        **ELASTIC,
+        "batch": 4,
+        "fields": "txt cls",
+        "dataset": [source("lance"), source("mds")],
+    },
     "tokens": {**ELASTIC, "batch": 4, "dataset": [tokens("npy", tokens={"length": 16})]},
     "damage": {"batch": 4, "errors": "skip", "dataset": [source("broken", extensions="txt json")]},
     "functions": {**ELASTIC, "batch": 4, "map": ["oracle_functions:jitter"], "dataset": only("a", repeat=2)},

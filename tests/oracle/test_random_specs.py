@@ -144,7 +144,7 @@ FEATURES = {
     },
     **{
         ending: lambda spec, ending=ending: ending in json.dumps(spec)
-        for ending in ("parquet", "arrow", "jsonl")
+        for ending in ("parquet", "arrow", "jsonl", "mds", "lance")
     },
     "damage": lambda spec: '"broken"' in json.dumps(spec),
     "small data": lambda spec: len(spec["dataset"]) == 1 and spec["dataset"][0]["name"] in ("c", "tiny"),

@@ -13,10 +13,12 @@ import struct
 from pathlib import Path
 from typing import Any
 
+import lance
 import numpy as np
 import pyarrow as pa
 import pyarrow.ipc
 import pyarrow.parquet as pq
+from mdsdata import plain_shard
 from shardmaking import write_shard
 
 UNEVEN = {
@@ -28,6 +30,8 @@ UNEVEN = {
     "rows": (6, 9, 5),
     "parquet": (8, 11),
     "arrow": (5, 10),
+    "mds": (6, 7),
+    "lance": (9, 4),
     "broken": (12, 12, 12, 8),
     "dotted": (6, 6),
 }
@@ -42,6 +46,8 @@ SHARDS = {
     "rows": "rows-{000..002}.jsonl",
     "parquet": "parquet-{000..001}.parquet",
     "arrow": "arrow-{000..001}.arrow",
+    "mds": "mds-{000..001}.mds",
+    "lance": "lance-{000..001}.lance",
     "broken": "broken-{000..003}.tar",
     "dotted": "dotted-{000..001}.tar",
 }
@@ -62,6 +68,15 @@ TOKENS = {
     "grid": "grid-{000..001}.npy",
 }
 """Kind of token files -> the files in a spec. `raw` is uint16 without a header, and 0 ends a document."""
+
+MDS_COLUMNS = {
+    "__key__": "str",
+    "txt": "str",
+    "json": "json",
+    "cls": "int",
+    **dict.fromkeys(("ids", "labels"), "ndarray:int64"),
+}
+"""Column of MDS -> its encoding."""
 
 LANGUAGES = ("de", "en", "fr")
 GAP = 4
@@ -155,8 +170,8 @@ def _write_tars(folder: Path, source: str) -> None:
 
 
 def _write_rows(folder: Path) -> None:
-    """The same kind of samples as JSON Lines and tables, with arrays named `ids` and `labels`."""
-    for source in ("rows", "parquet", "arrow"):
+    """The same kind of samples as JSON Lines, MDS and tables, with arrays named `ids` and `labels`."""
+    for source in ("rows", "parquet", "arrow", "mds", "lance"):
         for shard, size in enumerate(UNEVEN[source]):
             rows = []
             for number in range(size):
@@ -175,12 +190,32 @@ def _write_rows(folder: Path) -> None:
                 lines = "".join(json.dumps(row) + "\n" for row in rows)
                 path.with_suffix(".jsonl").write_text(lines, encoding="utf-8")
                 continue
+            if source == "mds":
+                path.with_suffix(".mds").write_bytes(plain_shard(MDS_COLUMNS, [*map(_as_mds, rows)]))
+                continue
             table = pa.Table.from_pylist(rows)
+            if source == "lance":  # with rows that the second version has no more
+                more = table.slice(0, 1).set_column(0, "__key__", [["deleted"]])
+                both = pa.concat_tables([more, table, more])
+                lance.write_dataset(both, str(path.with_suffix(".lance"))).delete("__key__ = 'deleted'")
+                continue
             if source == "parquet":
                 pq.write_table(table, path.with_suffix(".parquet"), row_group_size=4)
                 continue
             with pa.ipc.new_file(str(path.with_suffix(".arrow")), table.schema) as writer:
                 writer.write_table(table, max_chunksize=4)
+
+
+def _as_mds(row: dict[str, Any]) -> dict[str, bytes]:
+    """The values of a row as the bytes of MDS."""
+    arrays = {name: np.array(row[name], "<i8") for name in ("ids", "labels")}
+    return {
+        "__key__": row["__key__"].encode(),
+        "txt": row["txt"].encode(),
+        "json": json.dumps(row["json"]).encode(),
+        "cls": struct.pack("<q", row["cls"]),
+        **{name: struct.pack("<BB", 4, len(array)) + array.tobytes() for name, array in arrays.items()},
+    }
 
 
 def _write_dotted(folder: Path) -> None:

@@ -40,7 +40,7 @@ class Damage:
 
 
 def list_shards(texts, base):
-    """Return the shards of `shards` as (text, path), in the order of the spec: braces, globs, folders and lists."""
+    """Return the shards of `shards` as (text, path), in the order of the spec: braces, globs, lists and Lance."""
     found = []
     for text in texts:
         if text.startswith("@"):
@@ -53,6 +53,13 @@ def list_shards(texts, base):
                 names = sorted(glob(os.path.join(base, each)))
                 cut = 0 if os.path.isabs(each) else len(os.path.join(base, ""))
                 found += [(name[cut:], name) for name in names]
+            elif each.endswith(".lance"):
+                import lance
+
+                dataset = lance.dataset(os.path.join(base, each))
+                numbers = [fragment.fragment_id for fragment in dataset.get_fragments()]
+                names = [f"{each}?version={dataset.version}&fragment={number}" for number in numbers]
+                found += [(name, os.path.join(base, name)) for name in names]
             else:
                 found.append((each, os.path.join(base, each.removeprefix("file:"))))
     return found
@@ -85,6 +92,7 @@ _ENDINGS = {
     ".bin": "tokens",
     ".npy": "tokens",
     ".ds": "tokens",
+    ".mds": "mds",
 }
 
 
@@ -92,6 +100,8 @@ def format_of(name, declared="auto"):
     """Return the format of a shard, by its name unless it is declared."""
     if declared != "auto":
         return declared
+    if ".lance?" in name:
+        return "lance"
     plain = name.removesuffix(".gz").removesuffix(".zst")
     return next((kind for ending, kind in _ENDINGS.items() if plain.endswith(ending)), "tar")
 
@@ -122,6 +132,14 @@ def read_shard(name, path, *, kind, key_rule, tokens):
         return _read_lines(name, path)
     if kind in ("parquet", "arrow"):
         return _read_table(name, path, kind)
+    if kind == "mds":
+        return _read_mds(name, path)
+    if kind == "lance":
+        import lance
+
+        folder, version, fragment = re.split(r"\?version=|&fragment=", path)
+        found = lance.dataset(folder, version=int(version)).get_fragment(int(fragment))
+        return _rows_of(found.to_table(), name, 0)
     if kind == "tokens":
         return _read_tokens(name, path, tokens)
     raise NotImplementedError(f"shards of {kind}")
@@ -216,6 +234,33 @@ def _read_table(name, path, kind):
     except pa.ArrowInvalid:
         table = pa.ipc.open_stream(path).read_all()
     return _rows_of(table, name, 0)
+
+
+def _read_mds(name, path):
+    with open(path, "rb") as file:
+        data = file.read()
+    (count,) = struct.unpack_from("<I", data)
+    ends = struct.unpack_from(f"<{count + 1}I", data, 4)
+    about = json.loads(data[8 + 4 * count : ends[0]])
+    decode = {
+        "str": bytes.decode,
+        "json": json.loads,
+        "int": lambda part: int.from_bytes(part, "little", signed=True),
+        "ndarray:int64": lambda part: np.frombuffer(part[2:], "<i8").copy(),
+    }
+    entries = []
+    for number, at in enumerate(ends[:-1]):
+        files, sizes = {}, []
+        for size in about["column_sizes"]:
+            sizes.append(struct.unpack_from("<I", data, at)[0] if size is None else size)
+            at += 4 * (size is None)
+        for column, encoding, size in zip(
+            about["column_names"], about["column_encodings"], sizes, strict=True
+        ):
+            files[column] = decode[encoding](data[at : at + size])
+            at += size
+        entries.append(Raw(files.pop("__key__", f"{stem_of(name)}/{number}"), files))
+    return entries
 
 
 def _rows_of(table, name, first):

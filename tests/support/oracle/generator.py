@@ -88,9 +88,8 @@ LEFT_OUT = {
 """Path of a key -> why it is not drawn. What is below it is not drawn either."""
 
 FILES = ("a", "b", "c", "e", "tiny")
-ROWS = ("rows", "parquet", "arrow")
-ENDINGS = {"rows": "jsonl", "parquet": "parquet", "arrow": "arrow"}
-FORMATS = {"rows": "jsonl", "parquet": "parquet", "arrow": "arrow"}
+ROWS = ("rows", "parquet", "arrow", "mds", "lance")
+ENDINGS = FORMATS = {"rows": "jsonl"} | {name: name for name in ROWS[1:]}
 FUNCTIONS = "oracle_functions"
 
 
