@@ -2,10 +2,10 @@
 
     python benchmarks/lance_tables.py [ROUNDS]
 
-Both read the same columns in the order of the data set, in batches of the same size, in one process, with all values as
-Python's or numpy's. `scan` is the library's scan with its usual settings, whose batches become values by pyarrow's and
-numpy's own functions. `tables` compares the scan alone: the record batches of our reader, before they are samples, and
-those of the library. Each figure is the median of the rounds.
+Both read the same columns in the order of the data set, in one process. `tables` are record batches of 4,096 rows:
+those of our reader, before they are samples, and those of the library's scan with its usual settings. `samples` are
+dicts: those of our reader, and those of `to_pylist` of the library's batches. Rates are per second of processor time of
+all threads, in a second pass; each figure is the median of the rounds.
 """
 
 from __future__ import annotations
@@ -15,53 +15,52 @@ import subprocess
 import sys
 import tempfile
 
-ROWS, SIDE, BATCH = 200_000, 32, 1024
+ROWS, SIDE = 200_000, 32
+COLUMNS = ["id", "text", "vector"]
+SAMPLES = """
+import lance
+def read():
+    dataset = lance.dataset(place)
+    return sum(len(batch.to_pylist()) for batch in dataset.to_batches(columns=columns, batch_size=4096))
+"""
+ROWS_AS_DICTS = """
+from wdspec.formats.lance import LanceTable
+from wdspec.formats.tables import TableSamples
+from wdspec.stores.lance import LanceStore
+from wdspec.stores.store import StoreSettings
+def read():
+    store, settings, count = LanceStore(), StoreSettings(), 0
+    for name in store.list(place, "", settings):
+        file = store.open(place + name, settings)
+        chosen = dict(zip(columns, columns))
+        count += sum(1 for _ in TableSamples(file, LanceTable, field_of=chosen.get))
+    return count
+"""
 SCAN = """
-import sys, time, lance
-dataset = lance.dataset(sys.argv[1])
-start, count = time.perf_counter(), 0
-for batch in dataset.to_batches(columns=["id", "text", "vector"], batch_size={batch}):
-    values = {{
-        "id": batch["id"].to_numpy(),
-        "text": batch["text"].to_pylist(),
-        "vector": batch["vector"].flatten().to_numpy().reshape(-1, {side}),
-    }}
-    count += len(values["text"])
-print(count / (time.perf_counter() - start))
+import lance
+def read():
+    dataset = lance.dataset(place)
+    return sum(batch.num_rows for batch in dataset.to_batches(columns=columns, batch_size=4096))
 """
-LOADER = """
-import sys, time, wdspec
-source = {{"name": "a", "shards": sys.argv[1], "order": "sequential", "shuffle": 0, "interleave": 1}}
-spec = {{"dataset": [source | {{"extensions": "id text vector"}}], "batch": {batch}, "epoch": {{"batches": {batches}}}}}
-spec["fields"] = "id text vector"
-with wdspec.loader(spec, num_workers=0) as loader:
-    start = time.perf_counter()
-    count = sum(len(batch["text"]) for batch in loader)
-    print(count / (time.perf_counter() - start))
-"""
-BARE_SCAN = """
-import sys, time, lance
-dataset = lance.dataset(sys.argv[1])
-start = time.perf_counter()
-count = sum(batch.num_rows for batch in dataset.to_batches(columns=["id", "text", "vector"], batch_size=4096))
-print(count / (time.perf_counter() - start))
-"""
-TABLES = """
-import sys, time
+TABLE = """
 from wdspec.formats.lance import LanceTable
 from wdspec.formats.tables import TableFile
 from wdspec.stores.lance import LanceStore
 from wdspec.stores.store import StoreSettings
-store, settings, count = LanceStore(), StoreSettings(), 0
-names = store.list(sys.argv[1], "", settings)
-start = time.perf_counter()
-for name in names:
-    table = LanceTable(TableFile(store.open(sys.argv[1] + name, settings)))
-    for number in range(len(table.groups)):
-        count += sum(batch.num_rows for batch in table.batches(number, ["id", "text", "vector"]))
-print(count / (time.perf_counter() - start))
+def read():
+    store, settings, count = LanceStore(), StoreSettings(), 0
+    for name in store.list(place, "", settings):
+        table = LanceTable(TableFile(store.open(place + name, settings)))
+        for number in range(len(table.groups)):
+            count += sum(batch.num_rows for batch in table.batches(number, columns))
+    return count
 """
-CONTENDERS = {"scan": SCAN, "wdspec": LOADER, "tables: scan": BARE_SCAN, "tables: wdspec": TABLES}
+MEASURE = """
+read()
+start = time.process_time()
+print(read() / (time.process_time() - start))
+"""
+CONTENDERS = {"tables": (SCAN, TABLE), "samples": (SAMPLES, ROWS_AS_DICTS)}
 
 
 def write(folder: str) -> None:
@@ -82,26 +81,22 @@ def write(folder: str) -> None:
     lance.write_dataset(table, folder, max_rows_per_file=50_000)
 
 
+def measure(code: str, place: str) -> float:
+    """Return the rows per second of a program."""
+    start = f"import time\nplace, columns = {place!r}, {COLUMNS!r}\n"
+    command = [sys.executable, "-W", "ignore", "-c", start + code + MEASURE]
+    return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+
 def main() -> None:
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
-    rates: dict[str, list[float]] = {name: [] for name in CONTENDERS}
-    with tempfile.TemporaryDirectory() as place:
-        write(f"{place}/a.lance")
-        for _ in range(rounds):
-            for name, code in CONTENDERS.items():
-                program = code.format(batch=BATCH, side=SIDE, batches=ROWS // BATCH) if "{{" in code else code
-                done = subprocess.run(
-                    [sys.executable, "-W", "ignore", "-c", program, f"{place}/a.lance"],
-                    capture_output=True,
-                    text=True,
-                    check=True,
-                )
-                rates[name].append(float(done.stdout))
-    medians = {name: statistics.median(found) for name, found in rates.items()}
-    for name, rate in medians.items():
-        print(f"{name:16} {rate:>12,.0f} rows/s")
-    print(f"ratio            {medians['wdspec'] / medians['scan']:>12.2f}")
-    print(f"ratio of tables  {medians['tables: wdspec'] / medians['tables: scan']:>12.2f}")
+    with tempfile.TemporaryDirectory() as folder:
+        place = f"{folder}/a.lance"
+        write(place)
+        for name, codes in CONTENDERS.items():
+            rates = [[measure(code, place) for code in codes] for _ in range(rounds)]
+            theirs, ours = (statistics.median(found) for found in zip(*rates, strict=True))
+            print(f"{name:8} lance {theirs:>12,.0f}  wdspec {ours:>12,.0f}  ratio {ours / theirs:.2f}")
 
 
 if __name__ == "__main__":
