@@ -7,13 +7,14 @@ them.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, BinaryIO, overload
 from weakref import WeakSet
 
-from wdspec.base.errors import ShardError
+from wdspec.base.errors import ShardError, UsageError
 from wdspec.base.process import PerProcess
 from wdspec.base.redaction import redact
 from wdspec.formats.blocks import REFETCH
@@ -28,6 +29,8 @@ _IN_LIBRARY = re.compile(r",? ?\S*/rust/\S+\.rs:\d+:\d+")
 """Places in the code of the library, which its messages end with."""
 
 
+_process: int | None = None
+"""The process that has used the library, this one or one that it was forked from."""
 _inherited: list[Any] = []
 
 
@@ -157,10 +160,20 @@ def reporting() -> Iterator[None]:
 
 
 def open_library() -> Any:
-    """Return Lance's library. Raises UsageError if it is not installed."""
+    """Return Lance's library.
+
+    Raises:
+        UsageError: it is not installed, or this process was forked from one that has used it.
+    """
+    global _process
     import warnings
 
+    if _process not in (None, os.getpid()):
+        raise UsageError(
+            "Lance's library cannot be used in a process that was forked from one that has used it; start processes "
+            "with `multiprocessing_context='spawn'`, as wdspec's own loader does"
+        )
     lance = library("lance", USER)
-    # Each process opens data sets itself, and those of its parent are never used (see `keep_after_fork`).
-    warnings.filterwarnings("ignore", message="lance is not fork-safe")
+    warnings.filterwarnings("ignore", message="lance is not fork-safe")  # the error above says more
+    _process = os.getpid()
     return lance

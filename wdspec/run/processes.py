@@ -36,6 +36,7 @@ from wdspec.run.steps import Step, Steps, Work
 from wdspec.run.tasks import Delivery, TaskReader, Tasks, deal_steps
 from wdspec.stores import watchdog
 from wdspec.stores.read_ahead import background_fetcher
+from wdspec.urls.urls import lance_url
 
 _CAUSES = {
     "SIGKILL": "; usually memory was short (see `dmesg` or the scheduler's log): use fewer workers, a smaller "
@@ -83,6 +84,11 @@ class Processes(Steps):
             generator = torch.Generator().manual_seed(key64(run.spec.seed, "loader", run.seat.rank) >> 1)
         self._errors, sender = multiprocessing.Pipe(duplex=False)
         arguments["worker_init_fn"] = WorkerStart(arguments.get("worker_init_fn"), sender)
+        reads_lance = any(lance_url(source.shards[0].text) for source in run.plan.sources)
+        if reads_lance and arguments.get("multiprocessing_context") is None:
+            arguments["multiprocessing_context"] = (
+                "spawn"  # its library, which has listed them, survives no fork
+            )
         warm_forkserver(arguments.get("multiprocessing_context"))
         self._loader = DataLoader(
             TaskReader(run),
