@@ -13,6 +13,7 @@ def two_cpus():
 
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     before = dict(os.environ)
+    os.environ.update(RAY_worker_niceness="0")  # else other tests starve Ray's workers
     ray.init("local", num_cpus=2, log_to_driver=False, logging_level="ERROR", include_dashboard=False)
     ray.data.DataContext.get_current().enable_progress_bars = False
     for number, handler in handlers.items():  # Ray installs its own

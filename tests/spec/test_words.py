@@ -81,3 +81,21 @@ def test_words_of_the_mix_in_a_source_say_where_they_belong(key, says, problems)
     (found,) = problems(DATA % f", {key}")
     assert found.code == "E201"
     assert says in found.hint
+
+
+@pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        (f"loader: {{{word}: ray}}", "write `loader: {kind: ray, workers: 16}`")
+        for word in ("backend", "engine", "executor")
+    ]
+    + [
+        ("loader: {kind: ray, address: 'host:6379'}", "in the environment variable RAY_ADDRESS"),
+        ("ray: true", "write `loader: {kind: ray, workers: 16}`"),
+        ("loader: {kind: actors}", "write `processes`, `threads` or `ray`"),
+        ("loader: {kind: ray, persistent: false}", "remove it"),
+    ],
+)
+def test_words_for_workers_on_other_machines_lead_to_their_kind(problems, line, hint):
+    (problem,) = problems(f"{line}\n{DATA % ''}")
+    assert hint in problem.hint

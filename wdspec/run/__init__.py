@@ -4,8 +4,9 @@
                                     │        │
                                     └─▶ Stream (moves a Position) ◀─▶ state_dict (JSON)
 
-`Steps` gets the items in one of three ways: in this process (`steps.Here`), from worker processes (`processes`), or
-from threads (`threads`); workers get `tasks` and send `parcels`. `Loader` and `SpecDataset` hold a `Stream`;
+`Steps` gets the items in one of four ways: in this process (`steps.Here`), from worker processes (`processes`), from
+threads (`threads`), or from Ray actors (`actors`, which read by `remote`); workers get `tasks` and send `parcels`, or
+values `out_of_band`. `Loader` and `SpecDataset` hold a `Stream`;
 `SpecDataset` also works in the workers of another DataLoader (`foreign`). `position` and `state` convert a position to
 JSON and back, `ranks` compares ranks and gathers their states, `stats` counts. Read `run` first, then `stream`.
 """

@@ -1,10 +1,10 @@
-"""The `Loader`: reads a run in worker processes, threads or this process, for a training loop."""
+"""The `Loader`: reads a run in worker processes, threads, Ray actors or this process, for a training loop."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import torch
 from torch.utils.data import DataLoader, TensorDataset
@@ -19,6 +19,11 @@ from wdspec.run.steps import Here, Steps
 from wdspec.run.stream import Resumable, Stream
 from wdspec.run.threads import AHEAD, Threads
 from wdspec.spec.language.options import LoaderOptions
+
+if TYPE_CHECKING:
+    from wdspec.run.actors import Actors
+
+Kind = Literal["processes", "threads", "ray"]
 
 _OURS = {
     "batch_size": "set `batch:` in the spec",
@@ -36,7 +41,7 @@ _TORCHS = frozenset(inspect.signature(DataLoader).parameters)
 
 
 class Loader(Resumable):
-    """Batches (or samples) of a spec, read by worker processes or threads, epoch after epoch.
+    """Batches (or samples) of a spec, read by worker processes, threads or Ray actors, epoch after epoch.
 
     Each iteration yields the rest of the current epoch. If you leave it early, no batch is lost or repeated: the next
     iteration resumes with the next batch. With `epoch: pass` every iteration is a whole pass, the same each time; only
@@ -46,8 +51,8 @@ class Loader(Resumable):
 
     Args:
         run: what to read.
-        num_workers: number of worker processes or threads; 0 reads in this process.
-        threads: whether the workers are threads.
+        num_workers: number of workers; 0 reads in this process.
+        kind: what the workers are.
         torch_arguments: arguments of torch's DataLoader.
 
     Yields:
@@ -60,9 +65,11 @@ class Loader(Resumable):
         RuntimeError: while iterating, if a worker dies, or no batch arrives within `timeout`.
     """
 
-    def __init__(self, run: Run, num_workers: int, *, threads: bool = False, **torch_arguments: Any) -> None:
-        _check_arguments(num_workers, threads, torch_arguments)
-        self._stream = Stream(run, _choose_steps(run, num_workers, threads, torch_arguments))
+    def __init__(
+        self, run: Run, num_workers: int, *, kind: Kind = "processes", **torch_arguments: Any
+    ) -> None:
+        _check_arguments(num_workers, kind, torch_arguments)
+        self._stream = Stream(run, _choose_steps(run, num_workers, kind, torch_arguments))
         if run.spec.mix.shares_in != "samples":
             drift = DriftWatch([source.name for source in run.plan.sources], run.mean_costs)
             self._stream.on_step["drift"] = lambda stream: drift.tick(stream.tally)
@@ -123,7 +130,7 @@ def choose_arguments(
 ) -> tuple[int, dict[str, Any]]:
     """Return the number of workers and the arguments of a `Loader`; the caller's win over the spec's `loader:`."""
     workers = options.workers if num_workers is None else num_workers
-    arguments: dict[str, Any] = {"pin_memory": options.pin_memory, "threads": options.kind == "threads"}
+    arguments: dict[str, Any] = {"pin_memory": options.pin_memory, "kind": options.kind}
     if workers:
         set_in_spec = {"timeout": options.timeout, "prefetch_factor": options.prefetch}
         arguments |= {name: value for name, value in set_in_spec.items() if value is not None}
@@ -133,8 +140,8 @@ def choose_arguments(
     return workers, {**arguments, **torch_arguments}
 
 
-def _check_arguments(num_workers: int, threads: bool, arguments: dict[str, Any]) -> None:
-    """Raise a UsageError for arguments that the spec decides, that torch does not have, or that threads don't use."""
+def _check_arguments(num_workers: int, kind: Kind, arguments: dict[str, Any]) -> None:
+    """Raise a UsageError for arguments that the spec decides, that torch lacks, or that only processes use."""
     for name in arguments:
         if name in _OURS or name not in _TORCHS:
             remedy = (
@@ -147,25 +154,37 @@ def _check_arguments(num_workers: int, threads: bool, arguments: dict[str, Any])
         )
     if not 0 <= num_workers <= MOST_WORKERS:
         raise UsageError(f"num_workers must be from 0 to {MOST_WORKERS:,}, not {num_workers}")
-    if threads and num_workers:
+    if kind != "processes" and num_workers:
         for name in _OF_PROCESSES & arguments.keys():
             raise UsageError(
-                f"`{name}` is for worker processes; remove it, or remove `loader: {{kind: threads}}`"
+                f"`{name}` is for worker processes; remove it, or remove `loader: {{kind: {kind}}}`"
             )
 
 
-def _choose_steps(run: Run, workers: int, threads: bool, arguments: dict[str, Any]) -> Steps:
-    """Return what reads the steps: processes, threads, or this process."""
+def _choose_steps(run: Run, workers: int, kind: Kind, arguments: dict[str, Any]) -> Steps:
+    """Return what reads the steps: processes, threads, Ray actors, or this process."""
     # As torch does: pin only where there is a device to copy to.
     pins = bool(arguments.get("pin_memory")) and torch.accelerator.is_available()
-    if workers and not threads:
+    if workers and kind == "processes":
         return Processes(run, workers, arguments)
     if workers:
-        ahead, timeout = arguments.pop("prefetch_factor", None), arguments.pop("timeout", 0)
-        _check_by_torch(arguments)
-        return Threads(run, workers, AHEAD if ahead is None else ahead, timeout, pins)
+        return _choose_others(run, workers, kind, pins, arguments)
     _check_by_torch(arguments)
     return Here(run, notes_states=True, pin=pin_memory if pins else None)
+
+
+def _choose_others(
+    run: Run, workers: int, kind: Kind, pins: bool, arguments: dict[str, Any]
+) -> Threads | Actors:
+    """Return threads or Ray actors, which read the steps."""
+    ahead, timeout = arguments.pop("prefetch_factor", None), arguments.pop("timeout", 0)
+    _check_by_torch(arguments)
+    read_in: type[Threads | Actors] = Threads
+    if kind == "ray":
+        from wdspec.run.actors import Actors  # imports Ray
+
+        read_in = Actors
+    return read_in(run, workers, AHEAD if ahead is None else ahead, timeout, pins)
 
 
 def _check_by_torch(arguments: dict[str, Any]) -> None:

@@ -365,12 +365,12 @@ class _Pickler(ForkingPickler):
         if type(value) is torch.Tensor and (value.is_conj() or value.is_neg()):
             # torch would send the memory without the flag that it holds the conjugate or negative.
             return _identity, (value.resolve_conj().resolve_neg(),)
-        if type(value) is not torch.Tensor or not _is_plain(value):
+        if type(value) is not torch.Tensor or not is_plain(value):
             self.shared += value.numel() * value.element_size()
             return NotImplemented
         if value.nbytes < INLINE:
-            data: Any = _flat(value).numpy()
-            return _tensor, (pickle.PickleBuffer(data), value.dtype, tuple(value.shape), value.stride())
+            data: Any = flat_bytes(value).numpy()
+            return open_flat, (pickle.PickleBuffer(data), value.dtype, tuple(value.shape), value.stride())
         self.shared += value.nbytes
         return self._lend(value) or NotImplemented
 
@@ -381,7 +381,7 @@ class _Pickler(ForkingPickler):
             copy = ring.value.take(value.nbytes)
             if copy is None:
                 return None
-            torch.from_numpy(copy).copy_(_flat(value))
+            torch.from_numpy(copy).copy_(flat_bytes(value))
             found = ring.value.find(copy.ctypes.data)
             assert found is not None, "it is in a block of the ring"
         block, start = found
@@ -399,7 +399,7 @@ def _identity(value: torch.Tensor) -> torch.Tensor:
     return value
 
 
-def _is_plain(tensor: torch.Tensor) -> bool:
+def is_plain(tensor: torch.Tensor) -> bool:
     """Whether a tensor is no more than the values in one piece of memory, in any order."""
     return (
         tensor.layout is torch.strided
@@ -414,7 +414,7 @@ def _is_plain(tensor: torch.Tensor) -> bool:
     )
 
 
-def _flat(tensor: torch.Tensor) -> torch.Tensor:
+def flat_bytes(tensor: torch.Tensor) -> torch.Tensor:
     """Return the bytes of a plain tensor, as they are in memory."""
     return tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8)
 
@@ -425,7 +425,7 @@ def _bytes_of(storage: Any) -> Array:
     return values
 
 
-def _tensor(data: Any, dtype: torch.dtype, shape: tuple[int, ...], steps: tuple[int, ...]) -> torch.Tensor:
+def open_flat(data: Any, dtype: torch.dtype, shape: tuple[int, ...], steps: tuple[int, ...]) -> torch.Tensor:
     """Return the tensor over these bytes, without a copy."""
     return torch.frombuffer(data, dtype=dtype).as_strided(shape, steps)
 
@@ -434,4 +434,4 @@ def _open_tensor(
     lease: Lease, dtype: torch.dtype, shape: tuple[int, ...], steps: tuple[int, ...]
 ) -> torch.Tensor:
     """Return a tensor in a block; the block is used again when the tensor and all views of it are gone."""
-    return _tensor(_received.value.open(lease), dtype, shape, steps)
+    return open_flat(_received.value.open(lease), dtype, shape, steps)

@@ -1,7 +1,7 @@
-"""The three ways to get the steps of a run: in this process (`Here`), from worker processes, or from threads.
+"""The ways to get the steps of a run: in this process (`Here`), from worker processes, threads, or Ray actors.
 
-A step is the items of one global batch and the states, after it, of the slots it was taken from. All three ways have
-the interface `Steps`, so a `Stream` asks for the steps from its position on and does not need to know who reads them.
+A step is the items of one global batch and the states, after it, of the slots it was taken from. All ways have the
+interface `Steps`, so a `Stream` asks for the steps from its position on and does not need to know who reads them.
 """
 
 from __future__ import annotations

@@ -124,13 +124,15 @@ def _pin_step(step: Step) -> Step:
 
 
 class Pace:
-    """How many batches make a delivery: what takes 20 ms to read, and at most two megabytes.
+    """How many batches make a delivery. Starts with one, so that the first batches arrive early.
 
-    Starts with one, so that the first batches arrive early.
+    Args:
+        seconds: what it takes to read them.
+        size: bytes of a delivery of several batches, at most.
     """
 
-    def __init__(self) -> None:
-        self.steps = 1
+    def __init__(self, seconds: float = SECONDS, size: int = BYTES) -> None:
+        self.steps, self._most_seconds, self._most_size = 1, seconds, size
         self._seconds = self._size = 0.0
 
     def note(self, delivery: Delivery) -> None:
@@ -141,7 +143,7 @@ class Pace:
         weight = 0.25 if self._size else 1.0
         self._seconds += weight * (delivery.seconds / count - self._seconds)
         self._size += weight * (max(1, delivery.size) / count - self._size)
-        worth = min(SECONDS / max(self._seconds, 1e-9), BYTES / self._size)
+        worth = min(self._most_seconds / max(self._seconds, 1e-9), self._most_size / self._size)
         self.steps = max(1, min(2 * self.steps, int(worth), MOST))
 
 
@@ -210,8 +212,7 @@ class TaskReader(Dataset[Any]):
         start = time.perf_counter()
         parcels: list[Parcel | Step] = []
         failure: Failure | None = None
-        is_sent = get_worker_info() is not None
-        bundle = Bundle(int(_ROOM * self._size * len(task.numbers))) if is_sent else None
+        bundle = Bundle(int(_ROOM * self._size * len(task.numbers))) if self.shares_memory else None
         try:
             reader = self._prepare(task)
             for number in task.numbers:
@@ -235,7 +236,7 @@ class TaskReader(Dataset[Any]):
             self._size = bundle.size / len(parcels)
         now = time.perf_counter()
         counts: Counts = {}
-        if is_sent and self._reader is not None and (now >= self._counts_due or task.is_last or failure):
+        if self.is_sent and self._reader is not None and (now >= self._counts_due or task.is_last or failure):
             counts, self._counts_due = self._reader.counts(), now + COUNTS_EVERY
         return Delivery(
             parcels,
@@ -244,17 +245,28 @@ class TaskReader(Dataset[Any]):
             memory_peak(),
             self._number,
             counts,
-            of_process=astuple(process_counts.value) if is_sent else (),
+            of_process=astuple(process_counts.value) if self.is_sent else (),
             has_skipped=bool(task.skipped),
             lease=None if bundle is None else bundle.lend(),
         )
+
+    @property
+    def shares_memory(self) -> bool:
+        """Whether deliveries are sent to another process of this machine."""
+        return get_worker_info() is not None
+
+    @property
+    def is_sent(self) -> bool:
+        """Whether deliveries are sent to another process."""
+        return self.shares_memory
 
     def _prepare(self, task: Task) -> Reader:
         """Return the reader, moved to the task's first batch."""
         if self._reader is None:
             self._reader, self._number = self.run.reader(), secrets.randbits(64)
-            if get_worker_info() is not None:
-                self._reader.rows.pool, self._reader.rows.is_sent = ring.value, True
+            self._reader.rows.is_sent = self.is_sent
+            if self.shares_memory:
+                self._reader.rows.pool = ring.value
         if task.slot_states is not None:
             self._reader.restore(task.slot_states)
         if task.changes != self._reader.changes:

@@ -56,6 +56,7 @@ VARIABLES = {
     "NETRC": "file with logins of hosts",
     "WDS_CLIENT_CERT": "client certificate for https://",
     "WDS_CLIENT_KEY": "its key, if it is in another file",
+    "RAY_ADDRESS": "Ray cluster of `loader: {kind: ray}`",
     "RANK": "rank of this process",
     "WORLD_SIZE": "number of processes of the job",
     "SLURM_PROCID": "rank of this process, if RANK is not set",

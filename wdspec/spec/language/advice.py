@@ -79,6 +79,7 @@ KEYS_IN = {
     "JoinOptions": {"by": "on", "key": "on", "left_on": "on", "name": "on"},
     "CacheOptions": {"path": "dir", "cache_size": "size"},
     "Epoch": {"steps": "batches", "length": "samples"},
+    "LoaderOptions": {"type": "kind"},
 }
 """Keys that mean something else in the map of a certain model."""
 
@@ -152,6 +153,9 @@ ADVICE = _by_word(
             "for rows of this length, write `batch: {pack: {fields: ids, length: 2048}}`; docs/batches.md"
         ),
         "steps steps_per_epoch": "write `epoch: {batches: 1000}`",
+        "backend engine executor ray remote": (
+            "to read on other machines, write `loader: {kind: ray, workers: 16}`; docs/scale.md"
+        ),
         "drop_last": (
             "batches of an endless stream are always whole; `epoch: {pass: drop, reshuffle: true}` reads every sample "
             "once and leaves out an incomplete last batch"
@@ -191,6 +195,8 @@ def advice_on(key: str, model: str, value: object) -> str:
     """
     if key in ("batch_size", "batch") and model == "LoaderOptions":
         return "`batch` belongs at the top level: `batch: 32`"
+    if key in ("address", "ray_address", "cluster", "ray") and model == "LoaderOptions":
+        return "write `kind: ray`; the address of the cluster is in the environment variable RAY_ADDRESS"
     if model == "MixOptions" and isinstance(value, (int, float)):
         return "write the share of a source in the source: `weight: 0.5`, or `probability`"
     if key in ("share", "ratio", "fraction") and (meant := number_meant(value)) and str(value).endswith("%"):

@@ -393,15 +393,18 @@ class LoaderOptions(values.Model):
     """Workers, and arguments of the torch DataLoader."""
 
     # Not the order: without `elastic` the workers of the first run become canonical, and states remember them.
-    workers: AffectsNeither[values.Workers] = Field(0, description="Worker processes or threads per rank.")
+    workers: AffectsNeither[values.Workers] = Field(
+        0, description="Worker processes, threads or Ray actors per rank."
+    )
     kind: Annotated[
-        Literal["processes", "threads"],
+        Literal["processes", "threads", "ray"],
         Key("neither", Which("keeps its workers in any case", "threads")),
     ] = Field(
         "processes",
         description="With `threads`, workers are threads of this process. No processes are started and nothing is "
         "copied between them, but only code that releases the interpreter lock, such as decoders, runs in parallel. "
-        "For specs without user functions.",
+        "For specs without user functions. With `ray`, workers are actors on the nodes of a Ray cluster "
+        "(`RAY_ADDRESS`); order and states are the same.",
     )
     prefetch: AffectsNeither[values.Positive | None] = Field(
         None,
@@ -412,7 +415,7 @@ class LoaderOptions(values.Model):
         False, description="Copy tensors into page-locked memory."
     )
     persistent: Annotated[
-        values.Boolean | None, Key("neither", Excludes("kind=threads", "remove it", "W102"))
+        values.Boolean | None, Key("neither", Excludes("kind=threads kind=ray", "remove it", "W102"))
     ] = Field(None, description="Keep workers alive between epochs.")
     timeout: AffectsNeither[values.Duration | None] = Field(
         None, description="How long to wait for a batch: seconds, or text such as `5m`."
