@@ -1,6 +1,7 @@
 """`wdspec bench`: rates by workers, where time is spent, and recommendations."""
 
 import json
+import re
 import time
 from dataclasses import replace
 
@@ -137,6 +138,35 @@ def test_the_faster_kind_of_workers_is_recommended(folder):
     assert tries_other_kind(spec, [0, 1])
     assert not tries_other_kind(spec, [0])
     assert not tries_other_kind(wdspec.load(folder / "spec.yaml", overrides={"map": "a:f"}), [1])
+
+
+@pytest.mark.parametrize(
+    ("loaders", "says"),
+    [
+        (
+            {2: figures(3_500, own=0.1), 4: figures(3_600, own=0.1)},
+            "would not help: fewer workers than cores reach",
+        ),
+        (
+            {2: figures(2_000), 4: figures(3_600, own=0.9)},
+            "would hardly help: the loop cannot receive many more",
+        ),
+        (
+            {2: figures(2_000), 4: figures(4_000, own=0.1)},
+            "would help if .*: the loop can receive up to 40,000 samp",
+        ),
+    ],
+)
+def test_it_says_whether_workers_on_other_machines_would_help(loaders, says):
+    lines = [
+        line for line in BenchReport(replace(BENCH, loaders=loaders), 1).blocks() if isinstance(line, str)
+    ]
+    assert [line for line in lines if re.search(rf"`loader: {{kind: ray}}`\) {says}", line)]
+
+
+def test_actors_are_compared_with_processes(folder):
+    spec = wdspec.load(folder / "spec.yaml", overrides={"map": "a:f", "loader": {"kind": "ray"}})
+    assert tries_other_kind(spec, [0, 1])
 
 
 @pytest.mark.usefixtures("here")

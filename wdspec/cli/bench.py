@@ -90,7 +90,7 @@ class Trial:
     seconds: float
     workers: int = 0
     kind: str | None = None
-    """Whether the workers are `processes` or `threads`; None for the kind in the spec."""
+    """What the workers are, as in `loader.kind`; None for the kind in the spec."""
     threads: int | None = None
     """Threads of torch in the reading process; None for torch's default."""
     profile: str | None = None
@@ -274,7 +274,7 @@ class Bench:
     loaders: dict[int, Measured]
     """What the training loop gets, by number of workers."""
     other_kind: tuple[str, int, Measured] | None = None
-    """If tried, the other kind of workers: threads if the spec has processes, and vice versa. Kind, number and rate."""
+    """If tried, the other kind of workers: threads if the spec has processes, else processes. Kind, number and rate."""
     one_thread: Measured | None = None
     """Without workers and with one thread of torch, if tried."""
     webdataset: Measured | None = None
@@ -352,7 +352,7 @@ def run_trials(
     loaders = {count: measure(Trial(choice, "loader", seconds, count)) for count in workers}
     other_kind = None
     if tries_other_kind(spec, workers):
-        kind = "processes" if spec.loader.kind == "threads" else "threads"
+        kind = "threads" if spec.loader.kind == "processes" else "processes"
         count = max(loaders, key=lambda count: (count > 0, loaders[count].rate))
         other_kind = kind, count, measure(Trial(choice, "loader", seconds, count, kind))
     one_thread = None
@@ -370,8 +370,9 @@ def parts_of(spec: Spec) -> list[Part]:
 
 
 def tries_other_kind(spec: Spec, workers: list[int]) -> bool:
-    """Whether threads and processes are compared: user functions in Python would wait for each other in threads."""
-    return "map" not in parts_of(spec) and any(workers)
+    """Whether threads and processes are compared: user functions in Python would wait for each other in threads. Actors
+    on other machines are always compared with processes."""
+    return any(workers) and (spec.loader.kind == "ray" or "map" not in parts_of(spec))
 
 
 def tries_threads(spec: Spec, workers: list[int]) -> bool:
@@ -465,6 +466,9 @@ def _advice(bench: Bench) -> Iterator[Block]:
     yield f"waiting for disks or stores, in one process: {bench.waiting:,.1f} us a sample"
     if bench.hand_over is not None:
         yield f"transfer from workers, in the process of the loop: {bench.hand_over:,.1f} us a sample"
+        yield _about_other_machines(
+            best >= bench.cores, rate, 1e6 / bench.hand_over if bench.hand_over else None
+        )
     yield (
         f"recommended: loader: {{{kind}workers: {best}}}, {rate:,.0f} samples/s; more workers add at most "
         f"{1 / ENOUGH - 1:.0%}"
@@ -486,6 +490,22 @@ def _advice(bench: Bench) -> Iterator[Block]:
             f"{bench.webdataset.rate:,.0f} ({read / bench.webdataset.rate:.1f} x)"
         )
     yield _about_pinning()
+
+
+def _about_other_machines(uses_all_cores: bool, rate: float, most: float | None) -> str:
+    """Say whether workers on other machines would help.
+
+    Args:
+        uses_all_cores: whether as many workers as cores are needed.
+        rate: samples per second with workers of this machine.
+        most: samples per second that the loop can receive, if known.
+    """
+    those = "workers on other machines (`loader: {kind: ray}`)"
+    if not uses_all_cores:
+        return f"{those} would not help: fewer workers than cores reach {rate:,.0f} samples/s"
+    if most is None or most < 1.5 * rate:
+        return f"{those} would hardly help: the loop cannot receive many more than {rate:,.0f} samples/s"
+    return f"{those} would help if training needs more: the loop can receive up to {most:,.0f} samples/s"
 
 
 def _about_pinning() -> str:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import click
 
-from wdspec.base.errors import WdspecError
+from wdspec.base.errors import UsageError, WdspecError
 from wdspec.base.process import cores
 from wdspec.base.progress import with_progress
 from wdspec.base.redaction import redacted_urls
@@ -30,7 +30,7 @@ from wdspec.storage.storage import Storage
 from wdspec.urls.urls import AIS_PROVIDERS, scheme_of
 
 _REQUIREMENT = re.compile(r"([A-Za-z0-9_.-]+).*?(?:extra == ['\"](\w+)['\"])?\s*$")
-_FOR_DEVELOPERS = frozenset({"test", "fuzz", "frameworks", "ray", "docs"})
+_FOR_DEVELOPERS = frozenset({"test", "fuzz", "frameworks", "docs"})
 LITTLE_SHARED_MEMORY = 1 << 30
 LITTLE_SPACE = 100 << 20
 FEW_FILES = 4096
@@ -44,18 +44,26 @@ def doctor(file: str | None, choose: Callable[[str], SpecChoice], form: str) -> 
     """Show versions, optional libraries, limits of this machine, and relevant environment variables.
 
     With a SPEC, the first shard of each source is opened as in training, to check that its store responds; this runs
-    the commands of `pipe:` URLs. The output contains no secrets, so you can post it in a bug report.
+    the commands of `pipe:` URLs. If its workers are Ray actors, their cluster is asked for its nodes. The output
+    contains no secrets, so you can post it in a bug report.
 
-    Exit code: 1 if a variable is invalid, or a store does not respond.
+    Exit code: 1 if a variable is invalid, or a store or the Ray cluster does not respond.
     """
     reached: list[Reached] = []
+    of_machine = list(limits())
+    has_cluster = True
     if file is not None:
-        reached = list(with_progress(reach(choose(file).load()), "opening a shard of each source"))
+        spec = choose(file).load()
+        reached = list(with_progress(reach(spec), "opening a shard of each source"))
+        if spec.loader.kind == "ray":
+            has_cluster, cluster = look_at_cluster(spec.loader.workers)
+            of_machine.append(cluster)
     schemes = {scheme_of(each.url) for each in reached}
     variables = list(set_variables(schemes=schemes if reached else AIS_PROVIDERS.keys()))
-    report = Health(programs(), list(list_libraries()), list(limits()), variables, reached)
+    report = Health(programs(), list(list_libraries()), of_machine, variables, reached)
     show_report(report, form)
-    return int(any(each.is_wrong for each in report.variables) or any(each.error for each in reached))
+    is_wrong = any(each.is_wrong for each in variables) or any(each.error for each in reached)
+    return int(is_wrong or not has_cluster)
 
 
 @dataclass(frozen=True)
@@ -174,6 +182,23 @@ def limits() -> Iterator[Limit]:
         "many sources that interleave many shards may need more; raise it with `ulimit -n`" if few else ""
     )
     yield Limit("open files", "no limit" if files == resource.RLIM_INFINITY else f"{files:,}", advice)
+
+
+def look_at_cluster(workers: int) -> tuple[bool, Limit]:
+    """Return whether the Ray cluster of `loader: {kind: ray}` answers, and its nodes; starts none."""
+    try:
+        from wdspec.run.actors import describe_cluster, join_cluster
+
+        join_cluster(starts=False)
+    except UsageError as error:
+        return False, Limit("Ray cluster", "none", error.message)
+    value, free = describe_cluster()
+    advice = ""
+    if free < workers:
+        advice = (
+            f"each rank needs {workers} free CPUs (`loader: {{workers: {workers}}}`), and {free:g} are free"
+        )
+    return True, Limit("Ray cluster", value, advice)
 
 
 def _temporary_folder() -> Limit:
