@@ -22,6 +22,7 @@ ROWS = {
     "counting.py": 3,
     "hand_over.py": 7,
     "ray_data.py": 2,
+    "ray_workers.py": 8,
 }
 
 
