@@ -47,12 +47,12 @@ def alone(spec, keys, processes, **options):
     return Job(spec.parent / keys, [[*launch, *arguments]])
 
 
-def two_nodes(spec, keys, **options):
+def two_nodes(spec, keys, processes=1, **options):
     """Two agents with separate working directories and caches."""
     folders = [spec.parent / name for name in ("node-0", "node-1")]
     for folder in folders:
         folder.mkdir(exist_ok=True)
-    launch = torchrun("--nnodes", 2, "--nproc-per-node", 1, "--rdzv-backend", "c10d")
+    launch = torchrun("--nnodes", 2, "--nproc-per-node", processes, "--rdzv-backend", "c10d")
     meeting = ("--rdzv-endpoint", f"127.0.0.1:{free_port()}", "--rdzv-id", keys)
     elsewhere = rf"([ab]-\d\.tar)=pipe:cat '{spec.parent}'/\1"
     variables = [{"WDS_REWRITE": elsewhere, "WDS_CACHE": str(folder / "cache")} for folder in folders]
@@ -99,3 +99,31 @@ def test_a_job_killed_many_times_and_resized_resumes_exactly(spec, expected):
 
     runs = run_and_kill(start, STEPS, times=6, furthest=12)
     assert_exact(runs, expected, [1 + number % 2 for number in range(len(runs))], most_replayed=EVERY)
+
+
+@pytest.mark.long
+def test_a_node_of_two_is_killed_and_the_job_continues_on_other_numbers_of_nodes(tmp_path):
+    """2 nodes of 2 processes, then 1 of 2, then 3 of 1: docs/cluster.md."""
+    spec = make_spec(tmp_path, shards=(12, 12))
+    text = (
+        spec.read_text()
+        .replace("{ranks: 2, workers: 2}", "{ranks: 12}")
+        .replace("global_size: 8", "global_size: 24")
+    )
+    spec.write_text(text.replace("{0..4}", "{0..11}").replace("b-{0..2}", "b-{0..11}"))
+    expected = unbroken_run(spec, STEPS)
+    with two_nodes(spec, "two-by-two", processes=2) as first:
+        first.run_to(17)
+        first.kill_node(1)
+    with alone(spec, "one-by-two", 2) as second:
+        second.run_to(max(first.steps()) + 20)
+    with several_nodes(spec, "three-by-one", 3) as third:
+        third.finish()
+    assert_exact([first, second, third], expected, [4, 2, 3], most_replayed=EVERY)
+
+
+def several_nodes(spec, keys, nodes):
+    """Agents of one process each."""
+    launch = torchrun("--nnodes", nodes, "--nproc-per-node", 1, "--rdzv-backend", "c10d")
+    meeting = ("--rdzv-endpoint", f"127.0.0.1:{free_port()}", "--rdzv-id", keys)
+    return Job(spec.parent / keys, [[*launch, *meeting, *script(spec, keys)]] * nodes)

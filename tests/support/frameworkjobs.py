@@ -48,10 +48,10 @@ def skip_without(framework):
         pytest.skip(f"{framework} is not installed", allow_module_level=True)
 
 
-def make_spec(folder):
-    """Eight shards of 31 samples with the digits' shape, and a spec that mixes them; returns its path."""
-    for name, shards in (("a", 5), ("b", 3)):
-        for shard in range(shards):
+def make_spec(folder, shards=(5, 3)):
+    """Shards of 31 samples with the digits' shape, and a spec that mixes eight of them; returns its path."""
+    for name, count in zip("ab", shards, strict=True):
+        for shard in range(count):
             write_shard(folder / f"{name}-{shard}.tar", [make_sample(name, shard, i) for i in range(31)])
     path = folder / "spec.yaml"
     path.write_text(SPEC)
@@ -152,14 +152,21 @@ class Job:
     def runs(self):
         return any(process.poll() is None for process in self.processes)
 
-    def family(self):
+    def family(self, launchers=None):
         """The launchers and all processes they started; torchrun puts those into separate sessions."""
         members = []
-        for process in self.processes:
+        for process in self.processes if launchers is None else launchers:
             with contextlib.suppress(psutil.NoSuchProcess):
                 launcher = psutil.Process(process.pid)
                 members += [launcher, *launcher.children(recursive=True)]
         return members
+
+    def kill_node(self, number):
+        """SIGKILL for one launcher and its processes, as if the node had lost its power."""
+        for member in self.family([self.processes[number]]):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                member.kill()
+        self.processes[number].wait(20)
 
     def kill(self):
         """SIGKILL for every process; the launchers first, so that they start no others."""
