@@ -10,7 +10,7 @@ from wdspec.cli.main import cli
 from wdspec.spec import rules
 from wdspec.spec.load import check
 from wdspec.spec.problems import Problem
-from wdspec.spec.reference import reference_text
+from wdspec.spec.reference import codes_text
 from wdspec.spec.rules import all_codes
 from wdspec.spec.rules.rule import RULES, Finding, rule
 
@@ -66,7 +66,7 @@ def test_a_new_rule_is_one_function(new_rule, here):
     assert "hard to read" in page
     assert "name: WEB" in page
     assert "name: web" in page
-    assert "### W999: a shouted name\n" in reference_text()
+    assert "## W999: a shouted name\n" in codes_text()
     assert "W999" in run(cli, ["validate", "spec.yaml"]).output
 
 
