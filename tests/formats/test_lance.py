@@ -75,6 +75,25 @@ def test_worker_processes_read_the_same_after_this_process_has_read(tmp_path):
     assert sorted(each["n"] for each in loaded(tmp_path / "a.lance", workers=2)) == list(range(50))
 
 
+@pytest.mark.parametrize("place", ["a later shard", pytest.param("companions", marks=pytest.mark.long)])
+def test_worker_processes_read_what_is_not_the_first_shard(place, tmp_path):
+    write(tmp_path / "b.lance", numbers(20))
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"n": 100 + n}) + "\n" for n in range(20)))
+    source = {"shards": [str(tmp_path / "a.jsonl"), str(tmp_path / "b.lance")], "shuffle": 0}
+    spec = {"dataset": [source], "epoch": "pass", "batch": 4, "elastic": {"ranks": 1, "workers": 2}}
+    if place == "companions":
+        source["shards"].pop()
+        source["companions"] = {"other": "b"}
+        spec["companions"] = {"b": {"shards": str(tmp_path / "b.lance")}}
+        source["make"] = {"m": {"take": "other.n"}}
+
+    def read(workers):
+        with wdspec.loader(spec, num_workers=workers) as loader:
+            return plain(loader)
+
+    assert difference(read(0), read(2)) is None
+
+
 def test_a_forked_process_gets_an_error_and_its_memory_stays_whole(tmp_path):
     """The library crashed in forked children: when it read there, and when objects of the parent were freed."""
     write(tmp_path / "a.lance", numbers(60), 20)

@@ -63,6 +63,14 @@ _processes: PerProcess[weakref.WeakSet[Any]] = PerProcess(weakref.WeakSet)
 """Their processes: a stuck one outlives its iterator."""
 
 
+def _reads_lance(run: Run) -> bool:
+    """Whether workers read Lance data sets, and this process has used the library."""
+    streams = (*run.plan.sources, *(each.stream for each in run.plan.companions))
+    return "wdspec.formats.lance" in sys.modules and any(
+        lance_url(shard.text) for stream in streams for shard in stream.shards
+    )
+
+
 class Processes(Steps):
     """Reads steps in worker processes, with torch's DataLoader.
 
@@ -84,8 +92,7 @@ class Processes(Steps):
             generator = torch.Generator().manual_seed(key64(run.spec.seed, "loader", run.seat.rank) >> 1)
         self._errors, sender = multiprocessing.Pipe(duplex=False)
         arguments["worker_init_fn"] = WorkerStart(arguments.get("worker_init_fn"), sender)
-        reads_lance = any(lance_url(source.shards[0].text) for source in run.plan.sources)
-        if reads_lance and arguments.get("multiprocessing_context") is None:
+        if arguments.get("multiprocessing_context") is None and _reads_lance(run):
             arguments["multiprocessing_context"] = (
                 "spawn"  # its library, which has listed them, survives no fork
             )
