@@ -250,6 +250,17 @@ ONCE_WRONG = {
         },
         "steps": 4,
     },
+    "a key of the mix that changes no share": {
+        "spec": {
+            "dataset": [
+                {"probability": 0.7, "name": "a", "shards": ["a-003.tar"]},
+                {"probability": 0.3, "name": "inner", "dataset": [{"shards": "e-{000..001}.tar"}]},
+            ],
+            "batch": {"window": 20, "pack": {"fields": "ids.npy", "length": 64}},
+        },
+        "legs": [{}, {"origin": 0, "cut": 8, "change": "weight 8"}],
+        "live": [[0, {"a": 2, "inner": 2}, 1]],
+    },
 }
 
 

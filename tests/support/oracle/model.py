@@ -405,8 +405,13 @@ def are_drawn_alike(old, new):
     """Whether nothing that the order depends on differs between two models whose sources are read alike."""
     selects = ({name: reader.source.select for name, reader in model.readers.items()} for model in (old, new))
     return (
-        (old.sizes, old.constant_shares, old.spec.mix) == (new.sizes, new.constant_shares, new.spec.mix)
+        (old.sizes, old.constant_shares, mix_of(old)) == (new.sizes, new.constant_shares, mix_of(new))
     ) and len({*map(str, selects)}) == 1
+
+
+def mix_of(model):
+    """Return the keys of the mix, but those that only the shares depend on."""
+    return model.spec.mix.model_copy(update=dict.fromkeys(("by", "cap", "temperature")))
 
 
 def has_plain_shares(spec):
