@@ -409,6 +409,11 @@ def test_images_are_decoded_by_the_trainer_and_pinning_is_harmless(tmp_path):
 def test_a_cluster_without_room_is_an_error(make, monkeypatch):
     monkeypatch.setattr(actors, "PLACED_WITHIN", 0.01)
     monkeypatch.setattr(actors, "_NOTICE_AFTER", 0.1)
+
+    class Other:  # here, so that Ray sends its code
+        def place(self):
+            return "here"
+
     other = ray.remote(num_cpus=2)(Other).remote()
     ray.get(other.place.remote())
     says = "1 of 1 actors have not started: the Ray cluster has 2 CPUs, of which 0 are free, .* write fewer workers"
@@ -417,13 +422,6 @@ def test_a_cluster_without_room_is_an_error(make, monkeypatch):
             next(iter(loader))
     finally:
         ray.kill(other)
-
-
-class Other:
-    """An actor of somebody else."""
-
-    def place(self):
-        return "here"
 
 
 def test_no_cluster_is_an_error(make, monkeypatch, tmp_path):
