@@ -112,6 +112,8 @@ class Actors(Steps):
         self._driver = ""
         """The job and the node when the actors were started; others after `ray.shutdown`, which ended them."""
         self._seats: list[_Seat] = []
+        self._newest: object = None
+        """Stands for the iteration that requests now; an older one may be closed later."""
         self._finalizer: weakref.finalize[..., Actors] | None = None
         self._size = 0.0
         """Bytes of a delivery, estimated; 0 if unknown."""
@@ -154,6 +156,8 @@ class Actors(Steps):
     def _deliver(self) -> Generator[Delivery]:
         """Yield the deliveries for the tasks in order; the actors take turns."""
         self._start()
+        self._cancel()  # what an older iteration has requested
+        self._newest = number = object()
         tasks, turns = iter(self._tasks), cycle(self._seats)
         sent: deque[_Seat] = deque()
         """The actors whose deliveries are due, in order."""
@@ -169,8 +173,13 @@ class Actors(Steps):
                 delivery = self._take(sent.popleft())
                 yield delivery
         finally:
-            for seat in self._seats:
-                seat.cancel()
+            if self._newest is number:
+                self._cancel()
+
+    def _cancel(self) -> None:
+        """Cancel all that was requested."""
+        for seat in self._seats:
+            seat.cancel()
 
     def _has_room(self, sent: int) -> bool:
         """Whether one more delivery may be requested. One always may, as the loop waits for it."""
@@ -315,7 +324,7 @@ class _Seat:
         """Take the answer of an actor that was started. Raises why it cannot read."""
         try:
             self._node = ray.get(self.placed)
-            refusal = ray.get(self._started)
+            refusal = self._await_answer()
         except RayTaskError as error:
             raise RuntimeError(f"{self} could not start. Ray says: {error}") from error
         except RayError:
@@ -324,6 +333,16 @@ class _Seat:
             raise UsageError(f"node {self._node} cannot read this spec as the trainer would: {refusal}")
         if refusal is not None:
             raise pickle.loads(refusal)
+
+    def _await_answer(self) -> Any:
+        """Return why the actor cannot read; None if it can. Raises UsageError if it says nothing."""
+        began = time.monotonic()
+        while time.monotonic() - began < PLACED_WITHIN:
+            try:
+                return ray.get(self._started, timeout=_NOTICE_AFTER)
+            except GetTimeoutError:
+                log.warning("%s looks for what the spec names; waiting up to %g s", self, PLACED_WITHIN)
+        raise UsageError(f"{self} does not answer; check whether the folders that the spec names hang there")
 
     def send(self, task: Task) -> None:
         """Request a task."""

@@ -44,7 +44,7 @@ class Lender:
     def __init__(self, most: int) -> None:
         self._most = most
         self._lent: dict[int, int] = {}
-        """Sizes of the arrays that are in use."""
+        """Sizes of the loans."""
 
     @property
     def lent(self) -> int:
@@ -55,18 +55,24 @@ class Lender:
         """Return the value that was packed as these arrays. Its arrays and tensors can be written."""
         data: Any = arrays[0]
         buffers = arrays[1:]
-        size = sum(each.nbytes for each in buffers)
+        size = sum(each.nbytes for each in arrays)
         if self.lent + size > self._most:
             return pickle.loads(data, buffers=[bytearray(each) for each in buffers])
-        return pickle.loads(data, buffers=[self._lend(each) for each in buffers])
+        loan = _Loan()
+        self._lent[id(loan)] = size
+        weakref.finalize(loan, self._lent.pop, id(loan), None).atexit = False
+        return pickle.loads(data, buffers=[_lend(each, loan) for each in buffers])
 
-    def _lend(self, array: Array) -> Any:
-        """Return the memory of an array, which can be written, and is returned when no view of it is left."""
-        memory: Any = (ctypes.c_ubyte * array.nbytes).from_address(array.ctypes.data)
-        memory.owner = array
-        self._lent[id(memory)] = array.nbytes
-        weakref.finalize(memory, self._lent.pop, id(memory), None).atexit = False
-        return memory
+
+class _Loan:
+    """What arrived together. Ray keeps all of it until no array of it is in use."""
+
+
+def _lend(array: Array, loan: _Loan) -> Any:
+    """Return the memory of an array, which can be written, and keeps the loan."""
+    memory: Any = (ctypes.c_ubyte * array.nbytes).from_address(array.ctypes.data)
+    memory.owner, memory.loan = array, loan
+    return memory
 
 
 class _Pickler(pickle.Pickler):
