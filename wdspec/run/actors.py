@@ -493,7 +493,8 @@ def _signals_kept() -> Iterator[None]:
         yield
     finally:
         for number, handler in before.items():
-            signal.signal(number, handler)
+            if handler is not None:  # else it is not one of Python
+                signal.signal(number, handler)
 
 
 def _choose_budget() -> int:

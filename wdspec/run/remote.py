@@ -15,6 +15,7 @@ import os
 import pickle
 import platform
 import random
+import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -200,8 +201,10 @@ def _place_modules(files: Mapping[str, bytes]) -> None:
             path = Path(partial, name)
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(data)
-        with suppress(OSError):  # another actor was faster
+        try:
             os.rename(partial, folder)
+        except OSError:  # another actor was faster
+            shutil.rmtree(partial, ignore_errors=True)
     sys.path.insert(0, folder)
 
 
