@@ -14,7 +14,7 @@ import wdspec
 from wdspec.base.errors import FieldError
 from wdspec.spec.language.fetching import FetchedObject
 from wdspec.storage.objects import ObjectReader, Reference
-from wdspec.storage.ranges import BLOCK, Index, Indexes
+from wdspec.storage.ranges import BLOCK, Index, Indexes, indexes
 from wdspec.storage.storage import Storage
 
 ROWS = 24
@@ -267,6 +267,42 @@ def test_an_object_that_changes_while_it_is_read_is_an_error(tmp_path, long_film
         with pytest.raises(FieldError, match="changed while it was read") as caught:
             read(spec)
         assert caught.value.code == "D263"
+
+
+def test_a_request_that_fails_shortens_no_sound():
+    """Sound may end before the video does, but not as its bytes did not arrive."""
+    noise = np.random.default_rng(5).integers(0, 256, (240, 48, 64, 3), dtype=np.uint8)
+
+    class Failing(ObjectServer):
+        failing = 0
+
+        def _ok(self, handler, kind, name, number):
+            if self.failing and number >= self.failing:
+                return self._status(handler, "status-403", name, number)
+            return super()._ok(handler, kind, name, number)
+
+    with Failing() as server:
+        server.objects["x.mp4"] = film(240, images=noise, sound="pcm_s16le", container="mov")
+        entry = FetchedObject(url="url", root=f"{server.url}/", seconds=("start", "end"))
+        reading = SimpleNamespace(reserve=lambda size: None, note_open=lambda stream: None)
+        outcomes = set()
+        for start in (1, 3.5, 6, 7):
+            reference = Reference(f"{server.url}/ok/x.mp4", seconds=(start, start + 0.9))
+            expected = None
+            for failing in (0, *range(1, 8)):
+                server.failing = failing
+                server.requests.clear()
+                indexes.value.drop((reader := ObjectReader.of(Storage(), entry, "clip"), reference.url))
+                try:
+                    found = reader.read(reference, 10_000_000, 0, reading)
+                except FieldError as error:
+                    assert error.code == "D263"
+                    outcomes.add("error")
+                    continue
+                expected = found if expected is None else expected
+                assert found == expected, (start, failing)
+                outcomes.add("right")
+        assert outcomes == {"right", "error"}
 
 
 WRONG = [

@@ -218,9 +218,11 @@ class ObjectReader:
             self._refuse_page(reference, clock.run(file.read, 1024))
             file.seek(0)
             with contextlib.closing(clock.run(open_medium, file)) as medium:
+                _raise_lost(file)
                 if isinstance(file, RangedFile) and (index := file.index()) is not None:
                     indexes.value.put(key, index)
                 data: bytes = clock.run(medium.cut, *reference.seconds, most)
+                _raise_lost(file)
             if isinstance(file, RangedFile):
                 clock.run(file.confirm)
         except Exception as cause:
@@ -335,6 +337,12 @@ def _read_all(
         if size > most:
             raise ShardError(f"it has more than {most:,} bytes, {_too_many(most)}")
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def _raise_lost(file: BinaryIO | RangedFile) -> None:
+    """Raise the error of a file that libraries took for its end: what they made of it may lack something."""
+    if isinstance(file, RangedFile) and file.error is not None:
+        raise file.error
 
 
 def _replace(storage: ObjectStorage, stop: int) -> ObjectStorage:
