@@ -1,6 +1,7 @@
 """Time spans of long videos and recordings (`seconds` of `fetch`), compared with decoding all of them."""
 
 import io
+from fractions import Fraction
 from itertools import pairwise
 
 import numpy as np
@@ -160,6 +161,18 @@ def test_damaged_files_are_errors_or_cut(kind):
         except (ValueError, RuntimeError):
             outcomes.add(False)
     assert outcomes == {True, False}
+
+
+def test_times_that_no_file_can_have_are_errors():
+    for data in (film(frames=30), film(frames=30, sound=None, container="matroska"), _wave("WAV")):
+        for start, stop in [(1.7e15, 1.7e15 + 1), (1e300, 1e300 + 1), (1e305, 1.5e305)]:
+            with pytest.raises(ValueError, match=r"part|ends|fetch_memory"):
+                cut(data, start, stop)
+    slow = film(frames=60, sound=None, fps=Fraction(1, 3600))
+    assert len(frames_of(cut(slow, 0, 2 * 3600))) == 2
+    for start, stop in [(0, 14 * 3600), (0, 50 * 3600), (14 * 3600, 15 * 3600)]:
+        with pytest.raises(ValueError, match="too long for the edit list"):
+            cut(slow, start, stop)
 
 
 def test_what_cannot_be_cut_is_an_error():

@@ -320,9 +320,10 @@ class FetchedField:
             )
         try:
             ends = times.evaluate(*found)
+            are_numbers = all(isinstance(end, (int, float)) and math.isfinite(end) for end in ends)
         except Exception as cause:
             raise self._error(f"`seconds`: {one_line(cause)}", "D264") from cause
-        if not all(isinstance(end, (int, float)) and math.isfinite(end) for end in ends):
+        if not are_numbers:
             shown = " and ".join(show_value(end) for end in ends)
             raise self._error(f"`seconds` is {shown}, which are not two numbers of seconds", "D264")
         start, stop = map(float, ends)

@@ -7,6 +7,7 @@ import hashlib
 import io
 import math
 import re
+import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields, replace
 from pkgutil import resolve_name
@@ -37,6 +38,8 @@ _PIECE = 64 * 1024
 _PAGE = re.compile(
     rb"(?:\xef\xbb\xbf)?\s*(?:<!--.{0,200}?-->\s*)?<(?:!doctype\s+html|html)[\s>]", re.I | re.DOTALL
 )
+_WRONG = (ValueError, RuntimeError, OverflowError, struct.error)
+"""What libraries raise for files that they cannot read, and for numbers that they cannot represent."""
 _PAGES = (".html", ".htm", ".xhtml")
 
 
@@ -228,7 +231,7 @@ class ObjectReader:
         except Exception as cause:
             if isinstance(file, RangedFile) and file.error is not None:
                 raise file.error from None  # libraries know only that there are no more bytes
-            if isinstance(cause, WdspecError) or not isinstance(cause, (ValueError, RuntimeError)):
+            if isinstance(cause, WdspecError) or not isinstance(cause, _WRONG):
                 raise
             if isinstance(file, RangedFile):
                 clock.run(file.confirm)  # an old index may be what is wrong

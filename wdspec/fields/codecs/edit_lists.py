@@ -16,19 +16,29 @@ def set_edits(data: bytearray, spans: Sequence[tuple[Fraction, Fraction]]) -> by
     Args:
         data: the file, which is changed.
         spans: for each track, where in it the shown part starts, and its length, in seconds.
+
+    Raises:
+        ValueError: the times are too long for 32 bits.
     """
     movie = next(_find(data, (b"moov",), 0, len(data)))
     lengths = []
     for (start, length), track in zip(spans, _find(data, (b"trak",), *movie), strict=True):
         header, _ = next(_find(data, (b"mdia", b"mdhd"), *track))
         (scale,) = struct.unpack_from(">I", data, header + 12)
+        shown = next(_find(data, (b"tkhd",), *track))[0]
         lengths.append(round(length * TIMESCALE))
+        is_long = data[header] or data[shown]  # its muxer has taken 64 bits for one of the times
+        if is_long or lengths[-1] >= 1 << 32 or start * scale >= (1 << 31) - 1:
+            raise ValueError(
+                f"a part of {float(length):,.0f} s, with {float(start):,.0f} s from the key frame before it on, is too "
+                "long for the edit list of an MP4; write a shorter span"
+            )
         edit = struct.pack(">IIIiI", 0, 1, lengths[-1], round(start * scale), 1 << 16)
         first, end = next(_find(data, (b"edts", b"elst"), *track))
         spare = end - first - len(edit)
         data[first:end] = edit + (struct.pack(">I4s", spare, b"free") + bytes(spare - 8) if spare else b"")
         struct.pack_into(">I", data, first - 8, len(edit) + 8)
-        struct.pack_into(">I", data, next(_find(data, (b"tkhd",), *track))[0] + 20, lengths[-1])
+        struct.pack_into(">I", data, shown + 20, lengths[-1])
     struct.pack_into(">I", data, next(_find(data, (b"mvhd",), *movie))[0] + 16, max(lengths))
     return bytes(data)
 

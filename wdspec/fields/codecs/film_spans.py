@@ -76,6 +76,8 @@ class Film:
             return self._cut(start, stop, most)
         except self._av.error.FFmpegError as cause:
             raise ValueError(f"FFmpeg reports: {cause.strerror}") from cause
+        except OverflowError as cause:
+            raise ValueError(f"no video is long enough for a part from {start:g} to {stop:g} s") from cause
 
     def _cut(self, start: float, stop: float, most: int) -> bytes:
         pictures = self._read_pictures(start, stop) if self._film.streams.video else None

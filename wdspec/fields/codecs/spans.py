@@ -63,7 +63,12 @@ class SoundFile:
             ValueError: the recording ends before.
         """
         sound, rate = self._sound, int(self._sound.samplerate)
-        first, last = (math.floor(time * rate + 0.5) for time in (start, stop))
+        try:
+            first, last = (math.floor(time * rate + 0.5) for time in (start, stop))
+        except OverflowError as cause:
+            raise ValueError(
+                f"no recording is long enough for a part from {start:g} to {stop:g} s"
+            ) from cause
         can_seek = sound.format in SEEKING
         check_size((last - first) * sound.channels * 4, most)
         kind = (sound.format, sound.subtype) if can_seek else ("WAV", "FLOAT")
