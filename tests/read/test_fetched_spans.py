@@ -12,6 +12,7 @@ from servers.objects import ObjectServer
 
 import wdspec
 from wdspec.base.errors import FieldError
+from wdspec.read.fetching import FetchedField
 from wdspec.spec.language.fetching import FetchedObject
 from wdspec.storage.objects import ObjectReader, Reference
 from wdspec.storage.ranges import BLOCK, Index, Indexes, indexes
@@ -334,6 +335,24 @@ def test_times_that_name_no_part_are_errors(tmp_path, folder, row, text):
     with wdspec.loader(skipping, num_workers=0) as loader:
         assert [sample["__key__"] for sample in loader] == ["001"]
         assert loader.stats().sources["a"].skipped == {"D264": 1}
+
+
+def test_an_array_is_no_part_of_a_reference():
+    """Nor is it the end of a range."""
+    for given, values, code in [
+        ({"url": "videos/{n:06d}.mp4"}, [np.arange(2)], "D261"),
+        ({"url": "url", "bytes": ["n", "m"]}, ["a", np.arange(2), 9], "D264"),
+    ]:
+        span = given.pop("bytes", None)
+        entry = FetchedObject(
+            **given, root="https://a.org/", **({} if span is None else {"span": tuple(span)})
+        )
+        field = FetchedField("clip", entry, ObjectReader.of(Storage(), entry, "clip"), "error")
+        with pytest.raises(FieldError, match="fetch: clip") as caught:
+            field.reference_of(values)
+        assert caught.value.code == code
+        right = [np.int64(7) if isinstance(each, np.ndarray) else each for each in values]
+        assert field.reference_of(right) is not None
 
 
 def test_a_part_larger_than_the_budget_is_an_error(tmp_path, long_film):

@@ -237,6 +237,14 @@ class Fetch:
 _fetchers: PerProcess[KeyedValues[int, Fetcher]] = PerProcess(KeyedValues)
 
 
+def _plain(value: Any) -> Any:
+    """Return the number in a scalar of NumPy or PyTorch. Other values, such as arrays, remain what they are."""
+    try:
+        return value.item() if hasattr(value, "item") else value
+    except (ValueError, RuntimeError):
+        return value
+
+
 @dataclass(frozen=True)
 class FetchedField:
     """How the objects of a field are found and read. It can be pickled."""
@@ -289,7 +297,7 @@ class FetchedField:
 
     def _fill(self, form: str, parts: list[Any], paths: tuple[Path, ...]) -> str:
         """Return the text with values in its braces: texts, and whole numbers."""
-        values = [each.item() if hasattr(each, "item") else each for each in parts]
+        values = list(map(_plain, parts))
         texts = [
             value if type(value) is int else self._text_of(value, path)
             for value, path in zip(values, paths, strict=True)
@@ -301,7 +309,7 @@ class FetchedField:
             raise self._error(f"`{self.entry.url}` needs whole numbers, and has {shown}", "D261") from None
 
     def _span(self, ends: list[Any]) -> tuple[int, int]:
-        start, stop = (each.item() if hasattr(each, "item") else each for each in ends)
+        start, stop = map(_plain, ends)
         if type(start) is not int or type(stop) is not int or not 0 <= start < stop:
             written = " and ".join(f"`{text}`" for text in self.entry.span or ())
             raise self._error(
