@@ -27,8 +27,7 @@ def set_edits(data: bytearray, spans: Sequence[tuple[Fraction, Fraction]]) -> by
         (scale,) = struct.unpack_from(">I", data, header + 12)
         shown = next(_find(data, (b"tkhd",), *track))[0]
         lengths.append(round(length * TIMESCALE))
-        is_long = data[header] or data[shown]  # its muxer has taken 64 bits for one of the times
-        if is_long or lengths[-1] >= 1 << 32 or start * scale >= (1 << 31) - 1:
+        if data[header] or lengths[-1] >= 1 << 32 or start * scale >= (1 << 31) - 1:
             raise ValueError(
                 f"a part of {float(length):,.0f} s, with {float(start):,.0f} s from the key frame before it on, is too "
                 "long for the edit list of an MP4; write a shorter span"
@@ -38,9 +37,17 @@ def set_edits(data: bytearray, spans: Sequence[tuple[Fraction, Fraction]]) -> by
         spare = end - first - len(edit)
         data[first:end] = edit + (struct.pack(">I4s", spare, b"free") + bytes(spare - 8) if spare else b"")
         struct.pack_into(">I", data, first - 8, len(edit) + 8)
-        struct.pack_into(">I", data, shown + 20, lengths[-1])
-    struct.pack_into(">I", data, next(_find(data, (b"mvhd",), *movie))[0] + 16, max(lengths))
+        _set_length(data, shown, 20, lengths[-1])
+    _set_length(data, next(_find(data, (b"mvhd",), *movie))[0], 16, max(lengths))
     return bytes(data)
+
+
+def _set_length(data: bytearray, first: int, offset: int, length: int) -> None:
+    """Write the length into a header, whose times have 64 bits if its version is 1."""
+    if data[first]:
+        struct.pack_into(">Q", data, first + offset + 8, length)
+    else:
+        struct.pack_into(">I", data, first + offset, length)
 
 
 def _find(data: bytearray, path: tuple[bytes, ...], at: int, end: int) -> Iterator[tuple[int, int]]:
