@@ -366,6 +366,20 @@ def test_a_part_larger_than_the_budget_is_an_error(tmp_path, long_film):
         assert caught.value.code == "D263"
 
 
+@pytest.mark.parametrize("how", ["ok", "whole"])
+@pytest.mark.parametrize("format", ["FLAC", "MP3"])
+def test_decoded_sound_counts_as_memory(format, how):
+    target, reserved = io.BytesIO(), []
+    soundfile.write(target, np.zeros(48_000 * 60, np.float32), 48_000, format=format)
+    with ObjectServer() as server:
+        server.objects["x"] = target.getvalue()
+        entry = FetchedObject(url="url", root=f"{server.url}/", seconds=("start", "end"))
+        reading = SimpleNamespace(reserve=reserved.append, note_open=lambda stream: None)
+        reference = Reference(f"{server.url}/{how}/x", seconds=(1, 51))
+        ObjectReader.of(Storage(), entry, "clip").read(reference, 10_000_000, 0, reading)
+    assert max(reserved) >= 50 * 48_000 * 2 + len(target.getvalue()) // 4
+
+
 def test_speech_is_cut_from_long_recordings(tmp_path, server):
     wave = np.random.default_rng(1).normal(0, 0.1, 16_000 * 60).astype(np.float32)
     target = io.BytesIO()

@@ -190,11 +190,21 @@ class ObjectReader:
     def _cut(self, stream: Any, reference: Reference, most: int, reading: Reading, clock: _Clock) -> bytes:
         """Return a part of a video or recording, of which no more is read than the part needs."""
 
+        read = decoded = 0
+
         def reserve(size: int) -> None:
+            nonlocal read
             if size > most:
                 raise ShardError(f"the part needs more than {most:,} bytes, {_too_many(most)}")
+            read = size
             with clock.pause():
-                reading.reserve(size)
+                reading.reserve(read + decoded)
+
+        def reserve_decoded(size: int) -> None:
+            nonlocal decoded
+            decoded = size
+            with clock.pause():
+                reading.reserve(read + decoded)
 
         key = self, reference.url
         index = indexes.value.get(key)
@@ -202,17 +212,25 @@ class ObjectReader:
             stream.span = FIRST * BLOCK  # whether it can seek is seen in the answer to a request
         if index is None and not clock.run(stream.seekable):
             data = _read_all(stream, None, most, 0, reading, clock)
-            return self._cut_file(io.BytesIO(data), reference, most, clock)
+            read = len(data)
+            return self._cut_file(io.BytesIO(data), reference, most, clock, reserve_decoded)
         while True:
+            read = decoded = 0
             file = RangedFile(stream, reserve, index)
             try:
-                return self._cut_file(file, reference, most, clock, key)
+                return self._cut_file(file, reference, most, clock, reserve_decoded, key)
             except ChangedIndexError:
                 indexes.value.drop(key)
                 index = None
 
     def _cut_file(
-        self, file: BinaryIO | RangedFile, reference: Reference, most: int, clock: _Clock, key: Any = None
+        self,
+        file: BinaryIO | RangedFile,
+        reference: Reference,
+        most: int,
+        clock: _Clock,
+        reserve: Callable[[int], None],
+        key: Any = None,
     ) -> bytes:
         """Return a part of a file. With `key`, its index is kept under it."""
         open_medium = resolve_name("wdspec.fields.codecs.spans:open_medium")  # needs numpy
@@ -224,7 +242,7 @@ class ObjectReader:
                 _raise_lost(file)
                 if isinstance(file, RangedFile) and (index := file.index()) is not None:
                     indexes.value.put(key, index)
-                data: bytes = clock.run(medium.cut, *reference.seconds, most)
+                data: bytes = clock.run(medium.cut, *reference.seconds, most, reserve)
                 _raise_lost(file)
             if isinstance(file, RangedFile):
                 clock.run(file.confirm)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -62,26 +62,27 @@ class Film:
         for each in self._films:
             each.close()
 
-    def cut(self, start: float, stop: float, most: int) -> bytes:
+    def cut(self, start: float, stop: float, most: int, reserve: Callable[[int], None]) -> bytes:
         """Return the part with the frames from one time up to another, in seconds from the start of the video.
 
         Args:
             start, stop: the times.
             most: more bytes than this are an error.
+            reserve: called with the bytes of sound that are decoded, before they are; may wait.
 
         Raises:
             ValueError: there is no frame, or the video ends before; or it is damaged.
         """
         try:
-            return self._cut(start, stop, most)
+            return self._cut(start, stop, most, reserve)
         except self._av.error.FFmpegError as cause:
             raise ValueError(f"FFmpeg reports: {cause.strerror}") from cause
         except OverflowError as cause:
             raise ValueError(f"no video is long enough for a part from {start:g} to {stop:g} s") from cause
 
-    def _cut(self, start: float, stop: float, most: int) -> bytes:
+    def _cut(self, start: float, stop: float, most: int, reserve: Callable[[int], None]) -> bytes:
         pictures = self._read_pictures(start, stop) if self._film.streams.video else None
-        sound = self._read_sound(start, stop, most) if self._film.streams.audio else None
+        sound = self._read_sound(start, stop, most, reserve) if self._film.streams.audio else None
         if pictures is None and sound is None:
             raise ValueError("it contains neither video nor audio")
         return _write(self._av, pictures, sound)
@@ -145,12 +146,16 @@ class Film:
             packets.pop()
         return packets, is_end
 
-    def _read_sound(self, start: float, stop: float, most: int) -> Sound | None:
+    def _read_sound(
+        self, start: float, stop: float, most: int, reserve: Callable[[int], None]
+    ) -> Sound | None:
         """Decode the sound of a span; None if there is none."""
         stream, _ = self._seek("audio", Fraction(start) - _LEAD)
         rate = stream.rate
         first, last = (math.floor(time * rate + 0.5) for time in (start, stop))
-        check_size((last - first) * stream.channels * 4, most)
+        size = (last - first) * stream.channels * 4
+        check_size(size, most)
+        reserve(size)
         parts, at = [], None
         for at_part, part in self._decode_sound(stream):
             if at is None:

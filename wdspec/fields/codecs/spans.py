@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+from collections.abc import Callable
 from typing import Any
 
 from wdspec.fields.codecs.film_spans import Film, check_end, check_size
@@ -52,12 +53,13 @@ class SoundFile:
         """Close the reader, not the file."""
         self._sound.close()
 
-    def cut(self, start: float, stop: float, most: int) -> bytes:
+    def cut(self, start: float, stop: float, most: int, reserve: Callable[[int], None]) -> bytes:
         """Return the part from one time up to another, in seconds.
 
         Args:
             start, stop: the times.
             most: more bytes than this are an error.
+            reserve: called with the bytes of sound that are decoded, before they are; may wait.
 
         Raises:
             ValueError: the recording ends before.
@@ -70,7 +72,9 @@ class SoundFile:
                 f"no recording is long enough for a part from {start:g} to {stop:g} s"
             ) from cause
         can_seek = sound.format in SEEKING
-        check_size((last - first) * sound.channels * 4, most)
+        size = (last - first) * sound.channels * 4
+        check_size(size, most)
+        reserve(size)
         kind = (sound.format, sound.subtype) if can_seek else ("WAV", "FLOAT")
         if can_seek:
             check_end(start, stop, sound.frames / rate)
