@@ -9,6 +9,7 @@ import pytest
 import soundfile
 from films import RATE, film, frames_of
 
+from wdspec.base.errors import ShardError
 from wdspec.fields.codecs.recording import Recording
 from wdspec.fields.codecs.spans import open_medium
 from wdspec.fields.codecs.video import read_streams
@@ -183,5 +184,14 @@ def test_what_cannot_be_cut_is_an_error():
     with pytest.raises(ValueError, match="cannot hold vp8"):
         cut(film(frames=30, container="webm", codec="libvpx", sound=None), 0, 0.5)
     for data in (film(), _wave("FLAC")):
-        with pytest.raises(ValueError, match="fetch_memory"):
+        with pytest.raises(ShardError, match="fetch_memory"):
             cut(data, 0, 2, most=100_000)
+
+
+@pytest.mark.parametrize(("subtype", "width"), [("PCM_U8", 1), ("PCM_16", 2), ("PCM_24", 3), ("DOUBLE", 8)])
+def test_a_part_may_have_as_many_bytes_as_its_encoding_needs(subtype, width):
+    target = io.BytesIO()
+    soundfile.write(target, np.zeros(RATE * 2, np.float32), RATE, subtype, format="WAV")
+    assert len(cut(target.getvalue(), 0, 1, most=RATE * width)) >= RATE * width
+    with pytest.raises(ShardError, match="fetch_memory"):
+        cut(target.getvalue(), 0, 1, most=RATE * width - 1)

@@ -380,6 +380,31 @@ def test_decoded_sound_counts_as_memory(format, how):
     assert max(reserved) >= 50 * 48_000 * 2 + len(target.getvalue()) // 4
 
 
+def test_a_part_has_at_most_the_bytes_of_the_budget():
+    """Also with its header, and for objects that are smaller than the part."""
+    target = io.BytesIO()
+    soundfile.write(target, np.zeros(48_000 * 4, np.float32), 48_000, "PCM_16", format="WAV")
+    mp3 = io.BytesIO()
+    soundfile.write(mp3, np.zeros(48_000 * 4, np.float32), 48_000, format="MP3")
+    with ObjectServer() as server:
+        server.objects |= {"x.wav": target.getvalue(), "x.mp3": mp3.getvalue()}
+        entry = FetchedObject(url="url", root=f"{server.url}/", seconds=("start", "end"))
+        reader = ObjectReader.of(Storage(), entry, "clip")
+        reading = SimpleNamespace(reserve=lambda size: None, note_open=lambda stream: None)
+        for name, size in (("x.wav", 384_000), ("x.mp3", 600_000)):
+            reference = Reference(f"{server.url}/ok/{name}", seconds=(0, 4))
+            with pytest.raises(FieldError, match="fetch_memory") as caught:
+                reader.read(reference, size + 20, 0, reading)
+            assert caught.value.code == "D263"
+        data = reader.read(Reference(f"{server.url}/ok/x.wav", seconds=(0, 3)), 393_216, 0, reading)
+        with pytest.raises(FieldError, match="fetch_memory") as caught:
+            reader.read(
+                Reference(f"{server.url}/whole/x.mp3", seconds=(0, 3)), 3 * 48_000 * 4 + 10, 0, reading
+            )
+        assert caught.value.code == "D263"
+        assert len(data) <= 393_216
+
+
 def test_speech_is_cut_from_long_recordings(tmp_path, server):
     wave = np.random.default_rng(1).normal(0, 0.1, 16_000 * 60).astype(np.float32)
     target = io.BytesIO()

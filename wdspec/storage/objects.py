@@ -244,6 +244,8 @@ class ObjectReader:
                     indexes.value.put(key, index)
                 data: bytes = clock.run(medium.cut, *reference.seconds, most, reserve)
                 _raise_lost(file)
+            if len(data) > most:
+                raise ShardError(f"the part has {len(data):,} bytes, {_too_many(most)}")
             if isinstance(file, RangedFile):
                 clock.run(file.confirm)
         except Exception as cause:

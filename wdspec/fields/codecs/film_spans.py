@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from wdspec.base.errors import ShardError
 from wdspec.fields.codecs.edit_lists import TIMESCALE, set_edits
 from wdspec.fields.codecs.video import OPTIONS, Array
 from wdspec.spec.language.decoders import library
@@ -72,6 +73,7 @@ class Film:
 
         Raises:
             ValueError: there is no frame, or the video ends before; or it is damaged.
+            ShardError: it has more than `most` bytes of sound.
         """
         try:
             return self._cut(start, stop, most, reserve)
@@ -193,9 +195,9 @@ def check_end(start: float, stop: float, end: float, slack: float = 0.0) -> None
 
 
 def check_size(size: int, most: int) -> None:
-    """Raise ValueError for a part with too many bytes."""
+    """Raise ShardError for a part with too many bytes."""
     if size > most:
-        raise ValueError(
+        raise ShardError(
             f"its sound has {size:,} bytes, and `loader: {{fetch_memory: …}}` is {most:,}; raise it, or write a "
             "shorter span"
         )

@@ -17,6 +17,9 @@ _PIECE = 1 << 18
 _TYPES = {"PCM_S8": "int16", "PCM_U8": "int16", "PCM_16": "int16", "PCM_24": "int32", "PCM_32": "int32"}
 """The types of samples in which encodings are copied without loss."""
 
+_WIDTHS = {"PCM_S8": 1, "PCM_U8": 1, "ULAW": 1, "ALAW": 1, "PCM_16": 2, "PCM_24": 3, "DOUBLE": 8}
+"""Bytes of a sample, where they are not 4."""
+
 
 def open_medium(file: Any) -> Film | SoundFile:
     """Return what cuts spans of a video or recording.
@@ -63,6 +66,7 @@ class SoundFile:
 
         Raises:
             ValueError: the recording ends before.
+            ShardError: it has more than `most` bytes.
         """
         sound, rate = self._sound, int(self._sound.samplerate)
         try:
@@ -72,10 +76,10 @@ class SoundFile:
                 f"no recording is long enough for a part from {start:g} to {stop:g} s"
             ) from cause
         can_seek = sound.format in SEEKING
-        size = (last - first) * sound.channels * 4
+        kind = (sound.format, sound.subtype) if can_seek else ("WAV", "FLOAT")
+        size = (last - first) * sound.channels * _WIDTHS.get(kind[1], 4)
         check_size(size, most)
         reserve(size)
-        kind = (sound.format, sound.subtype) if can_seek else ("WAV", "FLOAT")
         if can_seek:
             check_end(start, stop, sound.frames / rate)
             sound.seek(min(first, sound.frames))
