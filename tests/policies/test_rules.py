@@ -315,6 +315,24 @@ def test_shares_after_another_source_has_run_out_count_too(findings):
     assert findings(rule("{max_share: 55%}"), spec % ", on_exhausted: stop") == []
 
 
+@pytest.mark.parametrize("ramp", ["", ", ramp: linear"])
+def test_shares_of_steps_after_a_source_has_run_out_count_too(findings, ramp):
+    spec = (
+        "mix:\n"
+        "  schedule:\n"
+        "    - {at: 0, shares: {a: 0.3, b: 0.3, d: 0.4}}\n"
+        f"    - {{at: 100000, shares: {{a: 0.5, b: 0.1, d: 0.4}}{ramp}}}\n"
+        "dataset:\n"
+        "  - {name: a, shards: x.tar, samples: 100}\n"
+        "  - {name: b, shards: y.tar, samples: 100}\n"
+        "  - {name: d, shards: z.tar, samples: 1000, max_passes: 1, on_exhausted: drop}\n"
+    )
+    [(_, line, _, message)] = findings(rule("{max_share: 60%}"), spec)
+    text = "the share of `a` is 83.3333% in a step of `mix.schedule` after `d` has reached `max_passes`"
+    assert (line, text in message) == (6, True), message
+    assert findings(rule("{max_share: 84%}"), spec) == []
+
+
 def test_a_share_that_depends_on_a_glob_is_a_finding(findings):
     spec = "dataset:\n  - {name: a, shards: 's3://b/*.tar'}\n  - {name: b, shards: y.tar}\n"
     [(code, line, _, message)] = findings(rule("{max_share: 90%}"), spec)

@@ -47,19 +47,22 @@ def list_shares(composition: Composition) -> list[Shares] | str:
         read = {source.name: Fraction(source.copies) * (source.samples or 0) for source in spec.sources}
         whole = sum(read.values())
         return [Shares({name: size / whole for name, size in read.items()})] if whole else []
-    from wdspec.planning.shares import effective_shares, limit_passes, shares_of_steps  # they need numpy
+    from wdspec.planning.shares import effective_shares, limit_passes, scheduled_shares  # they need numpy
 
     steps = [None] if spec.mix.schedule is None else [step.shares for step in spec.mix.schedule]
     when = " in a step of `mix.schedule`" if len(steps) > 1 else ""
     try:
         found = [Shares(effective_shares(spec.dataset, spec.mix, count, given), when) for given in steps]
         if any(source.max_passes is not None and source.on_exhausted == "drop" for source in spec.sources):
-            starts = dict(shares_of_steps(spec, count)) or {0: found[0].by_source}
+            starts = dict(scheduled_shares(spec, count))
             limits, exhausted = limit_passes(spec, starts, 1)
-            after = {
-                each.start: f" after `{each.source[:60]}` has reached `max_passes`" for each in exhausted
-            }
-            found += [Shares(limits[at], text) for at, text in after.items() if at in limits]
+            for at, shares in limits.items():
+                gone = [each for each in exhausted if each.start <= at]
+                if gone:
+                    step = when if at in starts and at > gone[-1].start else ""
+                    found.append(
+                        Shares(shares, f"{step} after `{gone[-1].source[:60]}` has reached `max_passes`")
+                    )
         return found
     except _UnknownShareError as error:
         return (
