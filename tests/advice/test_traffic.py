@@ -268,6 +268,42 @@ def test_a_pass_by_cost_is_counted_per_epoch_and_left_out_samples_are_read(tmp_p
         assert (found["per"], found["bytes"], found["sources"][0]["passes"]) == ("epoch", size, 1)
 
 
+@pytest.mark.parametrize("reshuffle", [False, True])
+@pytest.mark.parametrize("is_cached", [False, True])
+def test_a_long_pass_by_cost_is_counted_per_epoch(s3, bucket, is_cached, reshuffle):
+    folder, _, keys = bucket
+    write_source(folder, "long", shards=3, samples=600)
+    put(s3, *folder.glob("long-*.tar"))
+    keys |= {"cache": "copies"} if is_cached else {}
+    write(
+        folder,
+        dataset=[
+            {
+                "name": "a",
+                "shards": f"s3://{CONTAINER}/long-{{000..002}}.tar",
+                "companions": {"other": {"source": "noise"}},
+            }
+        ],
+        companions={"noise": {"shards": f"s3://{CONTAINER}/a-{{000..002}}.tar"}},
+        batch={"window": 100, "cost": "txt.length", "max_cost": 400},
+        epoch={"pass": "pad", "reshuffle": True} if reshuffle else "pass",
+        stats="stats.json",
+        **keys,
+    )
+    within("stats", "s.yaml", "-o", "stats.json", "--jobs", "0", folder=folder)
+    long, noise = (
+        sum(path.stat().st_size for path in folder.glob(f"{name}-*.tar")) for name in ("long", "a")
+    )
+    shown = [traffic(folder)]
+    if reshuffle:
+        shown.append(traffic(folder, "--epochs", "1", command="simulate"))
+    for found in shown:  # costs are counted first, which fills a cache
+        assert [(each["source"], each["passes"]) for each in found["sources"]] == [("a", 1), ("noise", 15)]
+        (store,) = found["from_stores"]
+        times = 1 if is_cached else 15
+        assert (store["bytes"], store["requests"]) == (long + times * noise, 3 + times * 3)
+
+
 def test_slots_without_a_shard_each_read_parts_of_shards(bucket):
     """The slots open their next shards ahead, so there are many passes."""
     folder, proxy, keys = bucket
