@@ -108,3 +108,26 @@ def test_a_lock_and_statistics_are_those_of_the_shards(tmp_path, server):
     within("stats", spec, "--jobs", 0, folder=tmp_path)
     within("lock", spec, folder=tmp_path)
     assert not server.requests
+
+
+def test_explain_counts_the_requests_for_objects_of_companions(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(json.dumps({"__key__": str(at), "url": str(at)}) + "\n" for at in range(8)))
+    companion = {"source": "noise", "count": 3, "chance": 0.5}
+    fetch = {"c": {"url": "url", "root": "s3://bucket/"}}
+    spec = {
+        "dataset": [
+            {"name": "a", "shards": str(path), "probability": 0.5, "companions": {"other": companion}},
+            {"name": "b", "shards": str(path), "probability": 0.5, "fetch": fetch},
+        ],
+        "companions": {
+            "noise": {"shards": str(path), "fetch": {"d": {"url": "url", "root": "gs://bucket/"}}}
+        },
+        "batch": 4,
+    }
+    (tmp_path / "spec.yaml").write_text(json.dumps(spec))
+    shown = json.loads(within("explain", "spec.yaml", "--format", "json", folder=tmp_path)[0])
+    assert [(each["store"], each["sources"], each["per_sample"]) for each in shown["objects"]] == [
+        ("gs://bucket", ["noise"], 0.75),
+        ("s3://bucket", ["b"], 0.5),
+    ]

@@ -10,6 +10,7 @@ from wdspec.advice.traffic import LOCAL, store_of_location
 from wdspec.base.errors import WdspecError
 from wdspec.base.redaction import redacted_urls
 from wdspec.spec.language.fetching import FetchedObject
+from wdspec.spec.spec import Source
 from wdspec.storage.storage import Storage
 from wdspec.urls.urls import ShardUrl
 
@@ -30,17 +31,26 @@ class ObjectRequests:
 
 def find_object_requests(explanation: Explanation) -> tuple[ObjectRequests, ...]:
     """Return the requests of each store, those with the most first; none for local files."""
-    by_name = {source.name: source for source in explanation.spec.sources}
-    total = sum(leaf.expected for leaf in explanation.active)
     counts: dict[str, float] = {}
     sources: dict[str, dict[str, None]] = {}
-    for leaf in explanation.active if total else ():
-        storage = explanation.shards.storages[leaf.name]
-        for store, count in _of_entries(by_name[leaf.name].fetch.values(), storage):
-            counts[store] = counts.get(store, 0.0) + count * leaf.expected / total
-            sources.setdefault(store, {})[leaf.name] = None
+    for source, drawn in _drawn(explanation):
+        for store, count in _of_entries(source.fetch.values(), explanation.shards.storages[source.name]):
+            counts[store] = counts.get(store, 0.0) + count * drawn
+            sources.setdefault(store, {})[source.name] = None
     found = (ObjectRequests(store, tuple(sources[store]), count) for store, count in counts.items())
     return tuple(sorted(found, key=lambda each: (-each.per_sample, each.store)))
+
+
+def _drawn(explanation: Explanation) -> Iterator[tuple[Source, float]]:
+    """How many samples of each source, and of each companion, are read for a sample of the mix."""
+    spec, plan = explanation.spec, explanation.plan
+    by_name = {source.name: source for source in spec.sources}
+    total = sum(leaf.expected for leaf in explanation.active)
+    shares = {leaf.name: leaf.expected / total for leaf in explanation.active} if total else {}
+    yield from ((by_name[name], share) for name, share in shares.items())
+    for each in plan.companions:
+        chance = each.threshold / (1 << 64)
+        yield spec.companions[each.stream.name], shares.get(each.owner, 0.0) * chance * each.count
 
 
 def _of_entries(entries: Iterable[FetchedObject], storage: Storage) -> Iterator[tuple[str, int]]:
