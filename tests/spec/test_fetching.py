@@ -1,8 +1,10 @@
 """`fetch` in specs: what it means, and what is wrong with it."""
 
 import json
+import re
 
 import pytest
+import yaml
 
 import wdspec
 
@@ -132,6 +134,40 @@ def test_expressions_cannot_read_what_is_fetched_after_them(source, top):
     found = problems({"image": ROOT, "object": ROOT}, source=source, **top)
     assert [code for code, _ in found] == ["E367"]
     assert "a value that the samples have" in found[0][1]
+
+
+@pytest.mark.parametrize(
+    ("url", "column"),
+    [
+        ("json.path", "json.width"),
+        ("path", "width"),
+        ("videos/{x}/f.jpg", "width"),
+        ("videos/{x}/{json.at:03d}.jpg", "json.width"),
+        ('json["a b"]', "json.width"),
+    ],
+)
+def test_hints_name_a_value_beside_the_reference(url, column):
+    [(code, message)] = problems({"image": {**ROOT, "url": url}}, source={"where": "image.width > 5"})
+    assert code == "E367"
+    assert f"such as `{column}`" in message
+
+
+@pytest.mark.parametrize(
+    ("url", "places"),
+    [
+        ("json.url", ["root", "hosts"]),
+        ('json["a b"]', ["root", "hosts"]),
+        ("videos/{x}/f.jpg", ["root"]),
+        ("{x}", ["root"]),
+        ("https://cdn.example.org/{x}: 1.jpg", ["root", "hosts"]),
+    ],
+)
+def test_hints_for_places_can_be_pasted(url, places):
+    [(code, message)] = problems({"image": {"url": url}})
+    assert code == "E365"
+    entries = [yaml.safe_load(f"{{{text}}}")["image"] for text in re.findall(r"`(image: .*?)`", message)]
+    assert [[*entry] for entry in entries] == [["url", place] for place in places]
+    assert all(entry["url"] == url for entry in entries)
 
 
 def test_expressions_can_read_what_map_makes_of_it():

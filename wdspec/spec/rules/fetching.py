@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable, Iterator
 
 from wdspec.spec.build import Composition
 from wdspec.spec.language.expressions import ExpressionError, PathBeforeMap, describe_path, parse_expression
+from wdspec.spec.language.fetching import parse_url
 from wdspec.spec.language.making import behind, names_in
 from wdspec.spec.language.samples import fields_set_by
 from wdspec.spec.rules.batches import EXPRESSIONS, list_measures
@@ -15,6 +18,9 @@ from wdspec.spec.sources import Draft
 from wdspec.spec.spec import Source
 from wdspec.spec.tree import MapNode, Node, locate
 from wdspec.urls.references import parse_place
+from wdspec.urls.urls import scheme_of
+
+_PLAIN = re.compile(r"[\w.]+")
 
 _ROOTED = "dataset:\n  - {shards: a.tar, fetch: {image: {url: json.path, root: s3://bucket/images/}}}\n"
 
@@ -42,10 +48,11 @@ def unbounded_references(composition: Composition) -> Findings:
     for _, source, node in _fetching(composition):
         for name, entry in source.fetch.items():
             if entry.root is None and not any(map(_is_place, entry.hosts)):
-                written = f"{name}: {{url: {entry.url}, "
-                hint = (
-                    f"write `{written}root: s3://bucket/images/}}`, or `{written}hosts: [cdn.example.org]}}`"
-                )
+                url = entry.url if _PLAIN.fullmatch(entry.url) else json.dumps(entry.url, ensure_ascii=False)
+                written = f"{name}: {{url: {url}, "
+                hint = f"write `{written}root: s3://bucket/images/}}`"
+                if parse_url(entry.url).form is None or scheme_of(entry.url):
+                    hint += f", or `{written}hosts: [cdn.example.org]}}`"
                 message = f"`{name}` names neither `root` nor a host in `hosts`, so the data would choose what is read"
                 yield Finding(node.value_or_self(name), message, hint)
 
@@ -188,7 +195,8 @@ def _find_late(
         url = next(
             (each.url for key, each in source.fetch.items() if name in (key, *source.rename)), "json.path"
         )
-        holder = url.partition(".")[0] if "." in url else ""
-        column = ".".join(filter(None, (holder, *map(str, path[1:]))))
-        hint = "use a value that the samples have instead" + (f", such as `{column}`" if path[1:] else "")
+        holder = next((each[:1] for each in parse_url(url).paths if len(each) > 1), ())
+        beside = (*holder, *path[1:])
+        column = describe_path(beside) if path[1:] and isinstance(beside[0], str) else ""
+        hint = "use a value that the samples have instead" + (f", such as `{column}`" if column else "")
         yield Finding(at, f"`{describe_path(path)}` is known only when the object is fetched", hint)
