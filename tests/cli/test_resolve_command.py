@@ -80,6 +80,14 @@ def test_the_cache_step_names_the_copy_and_the_last_whether_it_exists(folder):
     assert "cache" not in run("-", WDS_CACHE="copies")
 
 
+def test_roots_of_objects_have_no_copy(folder):
+    source = "{name: a, shards: gs://b/a.tar, fetch: {image: {url: json.path, root: s3://c/images/}}}"
+    (folder / "fetch.yaml").write_text(f"cache: copies\ndataset: [{source}]\n")
+    shards, roots = run("fetch.yaml").split("  fetch image: ")
+    assert "cache" in shards
+    assert roots == "s3://c/images/\n    open     s3://c/images/  (S3FileSystem of s3fs)\n"
+
+
 def test_a_file_in_the_cache_is_used_by_its_unique_name(folder):
     (folder / "copies").mkdir()
     for name in ("x.tar", "y.tar"):

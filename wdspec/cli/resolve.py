@@ -148,9 +148,9 @@ def _resolve_sources(spec: Spec, environment: Environment, limit: int) -> list[R
 
 def _resolve_source(source: Source, shards: UrlSequence, storage: Storage, limit: int) -> Resolved:
     """Resolve the first shards of a source, and the roots of `fetch`."""
-    entries = source.fetch.items()
+    entries, uncached = source.fetch.items(), replace(storage, cache=None)  # only objects have copies
     roots = {
-        name: _opened(storage.resolve(ShardUrl(entry.root, "/")), storage)
+        name: _opened(uncached.resolve(ShardUrl(entry.root, "/")), uncached)
         for name, entry in entries
         if entry.root is not None
     }
