@@ -17,7 +17,8 @@ from lancedata import expected, lance, random_dataset, write
 from speed import mostly_long
 
 import wdspec
-from wdspec.base.errors import MissingShardError, ShardError, StoreError, UsageError
+import wdspec.stores.lance
+from wdspec.base.errors import MissingShardError, ShardError, StoreError, UnusableStoreError, UsageError
 from wdspec.formats.lance import LanceTable
 from wdspec.formats.samples import no_field
 from wdspec.formats.tables import TableSamples
@@ -256,7 +257,7 @@ def test_processing_writes_a_shard_for_each_fragment(tmp_path):
         ("a.lance?version=9", MissingShardError, "no version 9"),
         ("a.lance?version=best", MissingShardError, "no version best"),
         ("a.lance?version=1&fragment=7", MissingShardError, "no fragment 7"),
-        ("file.lance", ShardError, "cannot be opened"),
+        ("file.lance", ShardError, "cannot be opened or read"),
         ("empty.lance", ShardError, "has no rows"),
         ("?.lance", ShardError, "pattern for files"),
         ("a.lance/data/*.lance", ShardError, "is a folder"),
@@ -350,6 +351,57 @@ def test_a_data_set_in_s3_is_read_by_its_library_with_our_settings(s3, tmp_path,
     with pytest.raises(StoreError, match="no setting like `profile`"):
         wdspec.loader(spec_of(shards) | {"storage": login | {"profile": "me"}}, num_workers=0)
     assert "canary-5571" not in "".join(capfd.readouterr())
+
+
+def test_a_data_file_that_is_cut_in_half_is_truncated(tmp_path):
+    write(tmp_path / "a.lance", numbers(20), 20)
+    file = next((tmp_path / "a.lance" / "data").iterdir())
+    os.truncate(file, file.stat().st_size // 2)
+    with pytest.raises(ShardError, match="truncated") as caught:
+        loaded(tmp_path / "a.lance")
+    assert caught.value.code == "D107"
+
+
+def test_a_damaged_list_of_deleted_rows_is_damage(tmp_path):
+    dataset = write(tmp_path / "a.lance", numbers(20), 20)
+    dataset.delete("n = 3")
+    next((tmp_path / "a.lance" / "_deletions").glob("*.arrow")).write_bytes(b"x" * 200)
+    with pytest.raises(ShardError, match="deleted rows") as caught:
+        loaded(tmp_path / "a.lance")
+    assert caught.value.code == "D121"
+
+
+def test_too_many_open_files_are_no_damage(tmp_path, monkeypatch):
+    write(tmp_path / "a.lance", numbers(20))
+
+    def fail(path):
+        raise UnusableStoreError("this process has too many open files", location=path)
+
+    monkeypatch.setattr(wdspec.stores.lance, "open_file", fail)
+    with pytest.raises(UnusableStoreError, match="too many open files"):
+        loaded(tmp_path / "a.lance", errors="skip")
+
+
+@pytest.mark.parametrize(
+    ("message", "kind", "code"),
+    [
+        ("LanceError(IO): Too many open files (os error 24)", UnusableStoreError, "D102"),
+        ("LanceError(IO): Generic S3 error: 400 Bad Request: <Code>ExpiredToken</Code>", UnusableStoreError, "D102"),
+        ("LanceError(IO): Generic S3 error: error sending request", ShardError, "D102"),
+        ("External error: Not found: a.lance/data/x.lance", MissingShardError, "D101"),
+        ("Encountered corrupt file: forbidden", ShardError, "D121"),
+    ],
+)  # fmt: skip
+def test_an_error_of_the_store_within_a_scan_is_no_damage(message, kind, code, tmp_path, monkeypatch):
+    write(tmp_path / "a.lance", numbers(20), 20)
+
+    def fail(*_, **__):
+        raise OSError(message)
+
+    monkeypatch.setattr(lance.LanceFragment, "take", fail)
+    _, error = read(f"{tmp_path}/a.lance?version=1&fragment=0")
+    assert type(error) is kind
+    assert error.code == code
 
 
 @pytest.mark.parametrize("seeds", mostly_long([range(10), range(10, 260)], [range(10)]))

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any, BinaryIO, overload
 from weakref import WeakSet
 
-from wdspec.base.errors import ShardError, UsageError
+from wdspec.base.errors import ShardError, UnusableStoreError, UsageError, WdspecError, find_lack
 from wdspec.base.process import PerProcess
 from wdspec.base.redaction import redact
 from wdspec.formats.blocks import REFETCH
@@ -27,6 +27,8 @@ _AHEAD = 16 * 1024 * 1024
 """Bytes that a scan reads ahead at most."""
 _IN_LIBRARY = re.compile(r",? ?\S*/rust/\S+\.rs:\d+:\d+")
 """Places in the code of the library, which its messages end with."""
+_NUMBER = re.compile(r"\(os error (\d{1,4})\)")
+"""The number of an error of the operating system in its messages."""
 
 
 _process: int | None = None
@@ -62,11 +64,14 @@ class LanceTable:
         self._fragment: Any = getattr(file.file, "fragment", None)
         if self._fragment is None:
             raise ValueError("a Lance data set is a folder with the suffix `.lance`, and this is a file")
+        self._explain: Callable[[str], ShardError | None] = getattr(file.file, "explain", lambda text: None)
         try:
             with reporting():
                 self.schema = self._fragment.schema
                 self.size = self._fragment.count_rows()
                 bytes_of_row = size_of(self._fragment.metadata) / max(1, self._fragment.physical_rows)
+        except WdspecError:
+            raise
         except ValueError as error:
             raise ShardError(f"a damaged fragment: {error}; {REFETCH}", code="D121") from error
         step = max(1, min(BATCH_ROWS, int(BATCH_BYTES / max(1.0, bytes_of_row))))
@@ -80,7 +85,7 @@ class LanceTable:
         if self._next != (number, paths):
             self._scan = self._start(group.first, paths)
         self._next = None  # an error ends the scan
-        with reporting():
+        with self._reporting():
             batch = next(self._scan, None)
         if batch is not None:
             batch.validate(full=True)
@@ -96,7 +101,9 @@ class LanceTable:
     def _start(self, first: int, paths: Sequence[str]) -> Iterator[Any]:
         """Scan the rest of the fragment in batches that are its parts."""
         names = [path if path in self.schema.names else path.rpartition(".")[0] for path in paths]
-        with reporting():  # an error of a scan ends the process if it quotes damaged text that has a NUL
+        with (
+            self._reporting()
+        ):  # an error of a scan ends the process if it quotes damaged text that has a NUL
             self._fragment.take([0], columns=names)
         found: Iterator[Any] = self._fragment.scanner(
             columns=names,
@@ -108,6 +115,19 @@ class LanceTable:
             blob_handling="all_binary",
         ).to_batches()
         return found
+
+    @contextmanager
+    def _reporting(self) -> Iterator[None]:
+        """Raise errors of the store as ours, and ValueError for damage."""
+        try:
+            with reporting():
+                yield
+        except WdspecError:
+            raise
+        except ValueError as error:
+            if (found := self._explain(str(error))) is not None:
+                raise found from None
+            raise
 
 
 class _Parts(Sequence[Group]):
@@ -148,13 +168,23 @@ def explain(error: BaseException) -> str:
 
 @contextmanager
 def reporting() -> Iterator[None]:
-    """Raise ValueError for what the library raises, also for its panics, which are no Exceptions."""
+    """Raise ValueError for what the library raises, also for its panics, which are no Exceptions.
+
+    Raises:
+        UnusableStoreError: the machine lacks something that the library needs.
+        WdspecError: our own errors.
+    """
     try:
         yield
     except GeneratorExit:  # at exit, the names below may already be None
         raise
+    except WdspecError:
+        raise
     except BaseException as error:
         if isinstance(error, Exception) or type(error).__name__ == "PanicException":
+            number = _NUMBER.search(str(error))
+            if (lack := find_lack(error if number is None else OSError(int(number[1]), ""))) is not None:
+                raise UnusableStoreError(f"the data set cannot be read ({explain(error)}); {lack}") from None
             raise ValueError(explain(error)) from None
         raise
 

@@ -15,13 +15,20 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, BinaryIO, cast
 
-from wdspec.base.errors import MissingShardError, RefusedShardError, ShardError, StoreError
+from wdspec.base.errors import (
+    MissingShardError,
+    RefusedShardError,
+    ShardError,
+    StoreError,
+    UnusableStoreError,
+    WdspecError,
+)
 from wdspec.base.files import RawStream
 from wdspec.base.process import PerProcess
 from wdspec.formats.blocks import REFETCH
 from wdspec.formats.lance import USER, keep_after_fork, open_library, reporting, size_of
 from wdspec.spec.language.decoders import library
-from wdspec.stores.local import open_file
+from wdspec.stores.local import open_file, translate_error
 from wdspec.stores.store import ObjectStat, Store, StoreSettings
 from wdspec.urls.urls import ROWS, LanceUrl, lance_url, path_of_file_url, scheme_of
 
@@ -58,19 +65,31 @@ _FOOTER = struct.Struct("<QQQIIHH4s")
 """The end of a file of values: where the descriptions of columns, their places and those of buffers start, the numbers
 of buffers and columns, and the version."""
 _MISSING = re.compile(r"(?i)not found|does not exist|no such file")
-_REFUSED = re.compile(
-    r"(?i)access ?denied|permission denied|forbidden|unauthorized|invalidaccesskey|status: 40[13]"
+_NO_LOGIN = re.compile(
+    r"(?i)unauthorized|invalidaccesskey|(?:expired|invalid) ?token|valid authentication|status(?: code)?: 401"
 )
-"""Messages of the library."""
+_REFUSED = re.compile(
+    r"(?i)access ?denied|permission denied|forbidden|necessary privileges|status(?: code)?: 403"
+)
+_OF_STORE = re.compile(
+    r"Generic (?!LocalFileSystem)\w+ error|(?:\A|: )Not found: |\(os error \d+\)|necessary privileges|"
+    "valid authentication"
+)
+"""Messages of the library. The last ones, within a scan, are no damage of the values."""
 
 
 class FragmentFile(RawStream):
     """A fragment of a data set, and its description as bytes."""
 
-    def __init__(self, fragment: Any) -> None:
+    def __init__(self, fragment: Any, location: str) -> None:
         self.fragment = fragment
         """`lance.LanceFragment`."""
+        self._location = location
         self._bytes = io.BytesIO(_describe(fragment))
+
+    def explain(self, text: str) -> ShardError | None:
+        """Return our error for a message of a scan; None if it is about damage."""
+        return _translate(text, self._location) if _OF_STORE.search(text) else None
 
     def seekable(self) -> bool:
         return True
@@ -90,9 +109,14 @@ class LanceStore(Store):
 
     def open(self, location: str, settings: StoreSettings) -> BinaryIO:
         fragment = _find_fragment(location, settings)
-        with _explaining(location):
+        try:
             _check_files(fragment, cast(LanceUrl, lance_url(location)).folder)
-            return cast(BinaryIO, FragmentFile(fragment))
+        except WdspecError as error:
+            raise error.at(location=location) from None
+        except OSError as error:
+            raise translate_error(error, location) from None
+        with _explaining(location):
+            return cast(BinaryIO, FragmentFile(fragment, location))
 
     def list(self, root: str, pattern: str, settings: StoreSettings) -> list[str]:
         """Return what follows the name of the data set in those of its fragments, in their order."""
@@ -123,8 +147,8 @@ def _check_files(fragment: Any, folder: str) -> None:
     """Check the sizes in and of the files of a local fragment. The library trusts them: absurd ones end the process.
 
     Raises:
-        ShardError: a file is truncated or damaged.
-        Exception: errors of pyarrow: the list of deleted rows is damaged.
+        ShardError: a file is missing, truncated or damaged.
+        OSError: a file cannot be read.
     """
     if scheme_of(folder) not in ("", "file"):
         return
@@ -134,17 +158,28 @@ def _check_files(fragment: Any, folder: str) -> None:
     deleted = fragment.metadata.deletion_file
     if deleted is not None and deleted.file_type == "array" and deleted.base_id is None:
         ipc = library("pyarrow.ipc", USER)
-        with ipc.open_file(os.path.join(_uri_of(folder), deleted.path(fragment.fragment_id))) as rows:
-            rows.read_all().validate(full=True)
+        path = os.path.join(_uri_of(folder), deleted.path(fragment.fragment_id))
+        with open_file(path) as file:
+            data = file.read()
+        try:
+            with reporting(), ipc.open_file(data) as rows:
+                rows.read_all().validate(full=True)
+        except WdspecError:
+            raise
+        except ValueError as error:
+            raise ShardError(
+                f"damaged: the list of deleted rows in `{path}`: {error}; {REFETCH}", code="D121"
+            ) from error
 
 
 def _check_data(path: str, wanted: int | None) -> None:
     """Check the size of a file of values, and its last bytes: where its descriptions are."""
     with open_file(path) as file:
         size = file.seek(0, io.SEEK_END)
-        if size < (wanted or _FOOTER.size):
+        least = max(wanted or 0, _FOOTER.size)
+        if size < least:
             raise ShardError(
-                f"truncated: `{path}` ends at byte {size:,}, but has {wanted or _FOOTER.size:,}; {REFETCH}",
+                f"truncated: `{path}` ends at byte {size:,}, but has {least:,}; {REFETCH}",
                 code="D107",
             )
         file.seek(-_FOOTER.size, io.SEEK_END)
@@ -274,6 +309,8 @@ def _explaining(location: str) -> Iterator[None]:
     try:
         with reporting():
             yield
+    except WdspecError as error:
+        raise error.at(location=location) from None
     except ValueError as error:
         raise _translate(str(error), location) from None
 
@@ -281,14 +318,15 @@ def _explaining(location: str) -> Iterator[None]:
 def _translate(text: str, location: str) -> ShardError:
     """Return our error for an error of the library, which has hardly any types of its own."""
     place = cast(LanceUrl, lance_url(location))
-    if _REFUSED.search(text):
+    is_login = _NO_LOGIN.search(text) is not None
+    if is_login or _REFUSED.search(text):
         advice = ROWS[scheme_of(location)].advice if scheme_of(location) in ROWS else None
-        return RefusedShardError(
+        return (UnusableStoreError if is_login else RefusedShardError)(
             f"the store denies access ({text}); {advice or 'ask its owner, or check which user runs this process'}",
             location=location,
         )
     if not _MISSING.search(text):
-        return ShardError(f"the data set cannot be opened: {text}", code="D102", location=location)
+        return ShardError(f"the data set cannot be opened or read: {text}", code="D102", location=location)
     what = "no Lance data set" if place.version is None else f"no version {place.version} of a Lance data set"
     hint = "correct the name: the folder of a data set has `_versions` in it"
     if place.version is not None:
