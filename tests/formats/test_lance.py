@@ -404,6 +404,14 @@ def test_an_error_of_the_store_within_a_scan_is_no_damage(message, kind, code, t
     assert error.code == code
 
 
+def test_a_list_names_data_sets_and_fragments(tmp_path):
+    write(tmp_path / "a.lance", numbers(9))
+    (tmp_path / "all.txt").write_text("a.lance\n")
+    assert [each["n"] for each in loaded(f"@{tmp_path}/all.txt")] == list(range(9))
+    (tmp_path / "some.txt").write_text("a.lance?version=1&fragment=1\n")
+    assert [each["n"] for each in loaded(f"@{tmp_path}/some.txt")] == [7, 8]
+
+
 @pytest.mark.parametrize("seeds", mostly_long([range(10), range(10, 260)], [range(10)]))
 def test_damage_is_an_error_or_stays_in_the_values(seeds, tmp_path):
     """The files have few checksums, and some damage ends the library's process: no error, but never silent either."""

@@ -306,7 +306,7 @@ def _runs_of_list(text: str, base: str, storage: Storage) -> list[urls.ShardRun]
             if last_line is None:
                 refuse_other_file(line, prefix, base, storage)
             last_line = number
-            if _PLAIN.fullmatch(line):
+            if _PLAIN.fullmatch(line) and urls.lance_url(line) is None:
                 runs.add((line,), prefix if urls.is_relative(line) else "")
             else:
                 _add_line(line, prefix, runs, storage)
