@@ -25,7 +25,7 @@ from wdspec.formats.tables import TableSamples
 from wdspec.stores.lance import LanceStore
 from wdspec.stores.store import StoreSettings
 from wdspec.testing import difference
-from wdspec.urls.urls import lance_url
+from wdspec.urls.urls import ShardRun, UrlSequence, has_lance, lance_url, parse_shards
 
 ORDERED = {"order": "sequential", "shuffle": 0, "interleave": 1}
 
@@ -410,6 +410,38 @@ def test_a_list_names_data_sets_and_fragments(tmp_path):
     assert [each["n"] for each in loaded(f"@{tmp_path}/all.txt")] == list(range(9))
     (tmp_path / "some.txt").write_text("a.lance?version=1&fragment=1\n")
     assert [each["n"] for each in loaded(f"@{tmp_path}/some.txt")] == [7, 8]
+
+
+def test_workers_are_spawned_also_if_the_library_is_used_only_later(tmp_path):
+    """The first loader was made in a process that had not yet used the library: its later workers were forked."""
+    write(tmp_path / "a.lance", numbers(20))
+    (tmp_path / "s.py").write_text(
+        f"""
+import wdspec, sys
+def main():
+    spec = {{"dataset": [{{"name": "a", "shards": "{tmp_path}/a.lance?version=1&fragment={{0..2}}"}}], "epoch": "pass"}}
+    with wdspec.loader(spec, num_workers=1) as first:
+        assert len(list(first)) == 20
+        with wdspec.loader(spec, num_workers=0) as other:
+            assert len(list(other)) == 20
+        assert len(list(first)) == 20
+if __name__ == "__main__":
+    main()
+"""
+    )
+    done = subprocess.run([sys.executable, tmp_path / "s.py"], capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_whether_shards_are_fragments_is_found_without_looking_at_all_others():
+    def shards(text):
+        return UrlSequence(ShardRun(part.braces, "", "/") for part in parse_shards([text], "/"))
+
+    many = shards("a-{000000000..099999999}.tar")
+    assert not has_lance(many)
+    assert has_lance(UrlSequence([*many.parts, *shards("a.lance?version=1&fragment={0..3}").parts]))
+    assert has_lance(shards("{a.tar,b.lance?version=1&fragment=2}"))
+    assert not has_lance(shards("a.lance/{0..3}.tar"))
 
 
 @pytest.mark.parametrize("seeds", mostly_long([range(10), range(10, 260)], [range(10)]))

@@ -36,7 +36,7 @@ from wdspec.run.steps import Step, Steps, Work
 from wdspec.run.tasks import Delivery, TaskReader, Tasks, deal_steps
 from wdspec.stores import watchdog
 from wdspec.stores.read_ahead import background_fetcher
-from wdspec.urls.urls import lance_url
+from wdspec.urls.urls import has_lance
 
 _CAUSES = {
     "SIGKILL": "; usually memory was short (see `dmesg` or the scheduler's log): use fewer workers, a smaller "
@@ -64,11 +64,9 @@ _processes: PerProcess[weakref.WeakSet[Any]] = PerProcess(weakref.WeakSet)
 
 
 def _reads_lance(run: Run) -> bool:
-    """Whether workers read Lance data sets, and this process has used the library."""
+    """Whether workers read Lance data sets."""
     streams = (*run.plan.sources, *(each.stream for each in run.plan.companions))
-    return "wdspec.formats.lance" in sys.modules and any(
-        lance_url(shard.text) for stream in streams for shard in stream.shards
-    )
+    return any(has_lance(each) for stream in streams for each in (stream.shards, *stream.shards.joins))
 
 
 class Processes(Steps):
@@ -94,7 +92,7 @@ class Processes(Steps):
         arguments["worker_init_fn"] = WorkerStart(arguments.get("worker_init_fn"), sender)
         if arguments.get("multiprocessing_context") is None and _reads_lance(run):
             arguments["multiprocessing_context"] = (
-                "spawn"  # its library, which has listed them, survives no fork
+                "spawn"  # its library survives no fork, also one of a later epoch
             )
         warm_forkserver(arguments.get("multiprocessing_context"))
         self._loader = DataLoader(

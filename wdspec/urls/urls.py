@@ -445,6 +445,19 @@ def spread(count: int, most: int | None) -> Sequence[int]:
     return [0] if most == 1 else [each * (count - 1) // (most - 1) for each in range(most)]
 
 
+def has_lance(shards: UrlSequence) -> bool:
+    """Whether a fragment of a Lance data set is among shards; those of a pattern are looked at only if it may be."""
+    return any(
+        lance_url(run.prefix + text) is not None
+        for run in shards.parts
+        if not isinstance(run.texts, Braces)
+        or "lance" in run.texts.pattern
+        or "fragment" in run.texts.pattern
+        for text in _all(run.texts)
+        if ".lance" in text
+    )
+
+
 def _all(texts: Braces | tuple[str, ...]) -> Sequence[str]:
     return texts.all() if isinstance(texts, Braces) else texts
 
