@@ -254,6 +254,8 @@ def test_processing_writes_a_shard_for_each_fragment(tmp_path):
     ("shards", "kind", "words"),
     [
         ("none.lance", MissingShardError, "no Lance data set is there"),
+        ("forbidden.lance", MissingShardError, "no Lance data set is there"),
+        ("unauthorized/x.lance", MissingShardError, "no Lance data set is there"),
         ("a.lance?version=9", MissingShardError, "no version 9"),
         ("a.lance?version=best", MissingShardError, "no version best"),
         ("a.lance?version=1&fragment=7", MissingShardError, "no fragment 7"),

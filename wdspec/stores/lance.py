@@ -318,14 +318,18 @@ def _explaining(location: str) -> Iterator[None]:
 def _translate(text: str, location: str) -> ShardError:
     """Return our error for an error of the library, which has hardly any types of its own."""
     place = cast(LanceUrl, lance_url(location))
-    is_login = _NO_LOGIN.search(text) is not None
-    if is_login or _REFUSED.search(text):
+    path = _uri_of(place.folder).partition("://")[2] or _uri_of(place.folder)
+    plain = text
+    for name in (path.strip("/"), path.strip("/").partition("/")[2], os.path.basename(path)):
+        plain = plain.replace(name, "") if name else plain
+    is_login = _NO_LOGIN.search(plain) is not None
+    if is_login or _REFUSED.search(plain):
         advice = ROWS[scheme_of(location)].advice if scheme_of(location) in ROWS else None
         return (UnusableStoreError if is_login else RefusedShardError)(
             f"the store denies access ({text}); {advice or 'ask its owner, or check which user runs this process'}",
             location=location,
         )
-    if not _MISSING.search(text):
+    if not _MISSING.search(plain):
         return ShardError(f"the data set cannot be opened or read: {text}", code="D102", location=location)
     what = "no Lance data set" if place.version is None else f"no version {place.version} of a Lance data set"
     hint = "correct the name: the folder of a data set has `_versions` in it"
