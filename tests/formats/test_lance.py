@@ -6,6 +6,8 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 import lancedata
@@ -444,6 +446,26 @@ def test_whether_shards_are_fragments_is_found_without_looking_at_all_others():
     assert has_lance(UrlSequence([*many.parts, *shards("a.lance?version=1&fragment={0..3}").parts]))
     assert has_lance(shards("{a.tar,b.lance?version=1&fragment=2}"))
     assert not has_lance(shards("a.lance/{0..3}.tar"))
+
+
+def test_threads_open_more_data_sets_than_are_kept(tmp_path, monkeypatch):
+    write(tmp_path / "a.lance", numbers(3))
+
+    class Slow(dict):
+        """Lets another thread in between looking for the first key and removing it."""
+
+        def __iter__(self):
+            first = next(super().__iter__())
+            time.sleep(0.05)
+            return iter([first])
+
+    monkeypatch.setattr(wdspec.stores.lance, "_MOST_OPEN", 1)
+    monkeypatch.setattr(wdspec.stores.lance._open, "value", Slow())
+    for n in range(5):
+        os.symlink(tmp_path / "a.lance", tmp_path / f"{n}.lance")
+    with ThreadPoolExecutor(5) as threads:
+        list(threads.map(lambda n: read(f"{tmp_path}/{n}.lance?version=1&fragment=0"), range(5)))
+    assert len(wdspec.stores.lance._open.value) == 1
 
 
 @pytest.mark.parametrize("seeds", mostly_long([range(10), range(10, 260)], [range(10)]))

@@ -11,6 +11,7 @@ import json
 import os
 import re
 import struct
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, BinaryIO, cast
@@ -36,6 +37,8 @@ _MOST_OPEN = 16
 """Data sets that a process keeps open."""
 _open: PerProcess[dict[tuple[Any, ...], Any]] = PerProcess(dict, keep_after_fork)
 """The data sets that this process has opened last, by place, version and options."""
+_lock = PerProcess(threading.Lock)
+"""Held while they change."""
 
 _OPTIONS: Mapping[str, Mapping[str, str]] = {
     "s3": {
@@ -234,13 +237,14 @@ def _open_dataset(location: str, settings: StoreSettings) -> Any:
     )
     key = place.folder, version, *sorted(options.items())
     opened = _open.value
-    if version is not None and type(version) is int and key in opened:
-        return opened[key]
+    if type(version) is int and (found := opened.get(key)) is not None:  # another thread may remove it
+        return found
     with _explaining(location):
         dataset = lance.dataset(_uri_of(place.folder), version=version, storage_options=options or None)
-    opened[place.folder, dataset.version, *sorted(options.items())] = dataset
-    while len(opened) > _MOST_OPEN:
-        del opened[next(iter(opened))]
+    with _lock.value:
+        opened[place.folder, dataset.version, *sorted(options.items())] = dataset
+        while len(opened) > _MOST_OPEN:
+            opened.pop(next(iter(opened)), None)
     return dataset
 
 
