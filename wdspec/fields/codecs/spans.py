@@ -19,6 +19,8 @@ _TYPES = {"PCM_S8": "int16", "PCM_U8": "int16", "PCM_16": "int16", "PCM_24": "in
 
 _WIDTHS = {"PCM_S8": 1, "PCM_U8": 1, "ULAW": 1, "ALAW": 1, "PCM_16": 2, "PCM_24": 3, "DOUBLE": 8}
 """Bytes of a sample, where they are not 4."""
+_EXACT = frozenset({*_TYPES, *_WIDTHS, "FLOAT"})
+"""Encodings of single samples. What others decode to changes if it is encoded anew."""
 
 
 def open_medium(file: Any) -> Film | SoundFile:
@@ -75,7 +77,7 @@ class SoundFile:
             raise ValueError(
                 f"no recording is long enough for a part from {start:g} to {stop:g} s"
             ) from cause
-        can_seek = sound.format in SEEKING
+        can_seek = sound.format in SEEKING and sound.subtype in _EXACT
         kind = (sound.format, sound.subtype) if can_seek else ("WAV", "FLOAT")
         size = (last - first) * sound.channels * _WIDTHS.get(kind[1], 4)
         check_size(size, most)
