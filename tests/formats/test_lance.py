@@ -24,6 +24,7 @@ from wdspec.base.errors import MissingShardError, ShardError, StoreError, Unusab
 from wdspec.formats.lance import LanceTable
 from wdspec.formats.samples import no_field
 from wdspec.formats.tables import TableSamples
+from wdspec.run import remote
 from wdspec.stores.lance import LanceStore
 from wdspec.stores.store import StoreSettings
 from wdspec.testing import difference
@@ -466,6 +467,10 @@ def test_threads_open_more_data_sets_than_are_kept(tmp_path, monkeypatch):
     with ThreadPoolExecutor(5) as threads:
         list(threads.map(lambda n: read(f"{tmp_path}/{n}.lance?version=1&fragment=0"), range(5)))
     assert len(wdspec.stores.lance._open.value) == 1
+
+
+def test_nodes_that_read_must_have_the_same_version_of_the_library():
+    assert "pylance" in remote._IF_BOTH
 
 
 @pytest.mark.parametrize("seeds", mostly_long([range(10), range(10, 260)], [range(10)]))

@@ -49,7 +49,16 @@ _ALWAYS = ("numpy", "pillow", "torch", "simplejpeg")
 """Libraries that read if they are installed: a node needs those that the trainer has."""
 _IF_BOTH = (
     *("av", "torchcodec", "soundfile", "soxr", "nvidia-nvimgcodec-cu12", "torchvision", "torchaudio"),
-    *("opencv-python", "opencv-python-headless", "pyarrow", "safetensors", "msgpack", "cbor2", "tokenizers"),
+    *(
+        "opencv-python",
+        "opencv-python-headless",
+        "pyarrow",
+        "pylance",
+        "safetensors",
+        "msgpack",
+        "cbor2",
+        "tokenizers",
+    ),
 )
 """Libraries whose versions must be equal where both have them; reading fails by itself if one is missing."""
 _MOST_CODE = 10_000_000
