@@ -66,7 +66,7 @@ _processes: PerProcess[weakref.WeakSet[Any]] = PerProcess(weakref.WeakSet)
 def _reads_lance(run: Run) -> bool:
     """Whether workers read Lance data sets."""
     streams = (*run.plan.sources, *(each.stream for each in run.plan.companions))
-    return any(has_lance(each) for stream in streams for each in (stream.shards, *stream.shards.joins))
+    return any(has_lance(stream.shards) for stream in streams)
 
 
 class Processes(Steps):

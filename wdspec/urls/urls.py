@@ -445,9 +445,11 @@ def spread(count: int, most: int | None) -> Sequence[int]:
     return [0] if most == 1 else [each * (count - 1) // (most - 1) for each in range(most)]
 
 
-def has_lance(shards: UrlSequence) -> bool:
+def has_lance(shards: Sequence[ShardUrl]) -> bool:
     """Whether a fragment of a Lance data set is among shards; those of a pattern are looked at only if it may be."""
-    return any(
+    if not isinstance(shards, UrlSequence):
+        return any(lance_url(each.text) is not None for each in shards)
+    return any(map(has_lance, shards.joins)) or any(
         lance_url(run.prefix + text) is not None
         for run in shards.parts
         if not isinstance(run.texts, Braces)
