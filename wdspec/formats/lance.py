@@ -122,6 +122,8 @@ class LanceTable:
         try:
             with reporting():
                 yield
+        except GeneratorExit:  # at exit, names of this module may be gone
+            raise
         except WdspecError:
             raise
         except ValueError as error:

@@ -313,6 +313,8 @@ def _explaining(location: str) -> Iterator[None]:
     try:
         with reporting():
             yield
+    except GeneratorExit:  # at exit, names of this module may be gone
+        raise
     except WdspecError as error:
         raise error.at(location=location) from None
     except ValueError as error:
