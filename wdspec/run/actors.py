@@ -44,7 +44,7 @@ from wdspec.run.remote import RemoteReader, Setup, pickle_run
 from wdspec.run.run import Run
 from wdspec.run.stats import Tally
 from wdspec.run.steps import Step, Steps, Work
-from wdspec.run.tasks import Delivery, Pace, Task, Tasks, deal_steps
+from wdspec.run.tasks import Delivery, Pace, Task, Tasks, check_requests, deal_steps
 
 try:
     import ray
@@ -94,10 +94,7 @@ class Actors(Steps):
     def __init__(
         self, run: Run, workers: int, ahead: int = AHEAD, timeout: float = 0, pins: bool = False
     ) -> None:
-        if type(ahead) is not int or ahead < 1:
-            raise UsageError(f"`prefetch_factor` is a number of deliveries, at least 1, not {ahead!r}")
-        if not isinstance(timeout, (int, float)) or not 0 <= timeout <= threading.TIMEOUT_MAX:
-            raise UsageError(f"`timeout` is a number of seconds, at least 0, not {timeout!r}")
+        check_requests(ahead, timeout)
         self.tally = Tally(run.slot_count)
         self._tasks = Tasks(run, workers)
         self._tasks.pace = Pace(SECONDS, BYTES)

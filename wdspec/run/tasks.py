@@ -15,6 +15,7 @@ J, J+W, J+2W, … for one task. Order and states are those of single batches.
 from __future__ import annotations
 
 import secrets
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,7 +27,7 @@ from torch._utils import ExceptionWrapper
 from torch.utils.data import Dataset, get_worker_info
 from torch.utils.data._utils.pin_memory import pin_memory
 
-from wdspec.base.errors import WdspecError
+from wdspec.base.errors import UsageError, WdspecError
 from wdspec.base.process import memory_peak, process_counts
 from wdspec.fields.deferred import decode_item
 from wdspec.planning.past import Changes
@@ -121,6 +122,14 @@ def open_parcel(parcel: Parcel | Step) -> Step:
 
 def _pin_step(step: Step) -> Step:
     return pin_memory(step[0]), *step[1:]
+
+
+def check_requests(ahead: int, timeout: float) -> None:
+    """Raise UsageError unless `ahead` is a number of deliveries, and `timeout` one of seconds."""
+    if type(ahead) is not int or ahead < 1:
+        raise UsageError(f"`prefetch_factor` is a number of deliveries, at least 1, not {ahead!r}")
+    if not isinstance(timeout, (int, float)) or not 0 <= timeout <= threading.TIMEOUT_MAX:
+        raise UsageError(f"`timeout` is a number of seconds, at least 0, not {timeout!r}")
 
 
 class Pace:

@@ -14,12 +14,12 @@ from collections import deque
 from collections.abc import Iterator
 from queue import Empty, SimpleQueue
 
-from wdspec.base.errors import UsageError, WdspecError
+from wdspec.base.errors import WdspecError
 from wdspec.planning.past import Changes
 from wdspec.run.run import Run
 from wdspec.run.stats import Tally
 from wdspec.run.steps import Step, Steps, Work
-from wdspec.run.tasks import Delivery, Task, TaskReader, Tasks, deal_steps
+from wdspec.run.tasks import Delivery, Task, TaskReader, Tasks, check_requests, deal_steps
 
 AHEAD = 2
 """Tasks queued for each thread, as many as torch's DataLoader queues for each worker."""
@@ -45,10 +45,7 @@ class Threads(Steps):
     def __init__(
         self, run: Run, workers: int, ahead: int = AHEAD, timeout: float = 0, pins: bool = False
     ) -> None:
-        if type(ahead) is not int or ahead < 1:
-            raise UsageError(f"`prefetch_factor` is a number of deliveries, at least 1, not {ahead!r}")
-        if not isinstance(timeout, (int, float)) or not 0 <= timeout <= threading.TIMEOUT_MAX:
-            raise UsageError(f"`timeout` is a number of seconds, at least 0, not {timeout!r}")
+        check_requests(ahead, timeout)
         self.tally = Tally(run.slot_count)
         self._tasks = Tasks(run, workers)
         self._run = pickle.dumps(run)
