@@ -16,6 +16,7 @@ from pydantic import (
     model_serializer,
 )
 
+from wdspec.base.amounts import pluralize
 from wdspec.base.errors import UrlError, did_you_mean
 from wdspec.spec.language import values
 from wdspec.spec.language.effects import FOR_DIGEST
@@ -102,7 +103,9 @@ def _read_range(value: Any) -> Any:
     if not isinstance(value, (list, tuple)):
         values.refuse("E202", f"expected a list of two fields, but this is {describe(value)}", hint)
     if len(value) != 2:
-        values.refuse("E210", f"a range has two ends, but this list has {len(value)} items", hint)
+        values.refuse(
+            "E210", f"a range has two ends, but this list has {pluralize(len(value), 'item')}", hint
+        )
     return tuple(map(read_origin, value))
 
 
@@ -111,7 +114,9 @@ def _read_times(value: Any) -> Any:
     if not isinstance(value, (list, tuple)):
         values.refuse("E202", f"expected a list of two times, but this is {describe(value)}", hint)
     if len(value) != 2:
-        values.refuse("E210", f"a time span has two ends, but this list has {len(value)} items", hint)
+        values.refuse(
+            "E210", f"a time span has two ends, but this list has {pluralize(len(value), 'item')}", hint
+        )
     texts = []
     for each in value:
         is_number = isinstance(each, (int, float)) and not isinstance(each, bool)

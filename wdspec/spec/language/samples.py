@@ -20,6 +20,7 @@ from pydantic import (
     model_serializer,
 )
 
+from wdspec.base.amounts import pluralize
 from wdspec.base.errors import did_you_mean
 from wdspec.spec.language import values
 from wdspec.spec.language.advice import ADVICE, number_meant
@@ -257,7 +258,9 @@ def read_scale(value: Any) -> Any:
         hint = f"write `{meant}`" if meant else f"it is a factor: {forms}"
         values.refuse("E202", f"expected a number or a range, but this is {describe(value)}", hint)
     if len(pair) != 2:
-        values.refuse("E210", f"a range has two ends, but this list has {len(pair)} items", forms)
+        values.refuse(
+            "E210", f"a range has two ends, but this list has {pluralize(len(pair), 'item')}", forms
+        )
     low, high = (values.read_number(end) for end in pair)
     if low <= 0 or high <= 0:
         values.refuse("E210", f"a scale factor must be above 0, but this is {min(low, high):g}", forms)
