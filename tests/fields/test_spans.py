@@ -4,6 +4,7 @@ import io
 from fractions import Fraction
 from itertools import pairwise
 
+import av
 import numpy as np
 import pytest
 import soundfile
@@ -89,10 +90,45 @@ def test_the_sound_of_a_span_starts_and_ends_at_its_samples(kind, difference):
         assert np.abs(sound - expected).max() <= difference
 
 
+def delay(data, kind, seconds):
+    """The same film, with one stream that starts later."""
+    target = io.BytesIO()
+    with av.open(io.BytesIO(data)) as source, av.open(target, "w", format="mov") as made:
+        streams = [made.add_stream_from_template(each) for each in source.streams]
+        packets = [packet for packet in source.demux() if packet.dts is not None]
+        for packet in packets:
+            ticks = int(seconds / packet.time_base) if packet.stream.type == kind else 0
+            packet.pts, packet.dts = packet.pts + ticks, packet.dts + ticks
+        for packet in sorted(packets, key=lambda each: each.dts * each.time_base):
+            packet.stream = streams[packet.stream.index]
+            made.mux(packet)
+    return target.getvalue()
+
+
+@pytest.mark.parametrize("kind", ["audio", "video"])
+def test_a_stream_that_starts_later_starts_as_late_in_a_span(kind):
+    plain = film(container="mov", sound="pcm_s16le")
+    whole, late = decode(plain)[1], {kind: Fraction(7, 10)}
+    data = delay(plain, kind, late[kind])
+    for start, stop in [(0, 1.5), (0.5, 1.2), (0.6, 2.0), (0.69, 0.8), (1.0, 2.5)]:
+        part = cut(data, start, stop)
+        frames, sound = decode(part)
+        assert same(frames, frames_of(data, start, stop))
+        places = np.arange(round(start * RATE), round(stop * RATE)) - round(late.get("audio", 0) * RATE)
+        assert np.array_equal(sound[0], np.where(places < 0, 0, whole[0, places]))
+        if kind == "video":
+            with av.open(io.BytesIO(part)) as made:
+                first = next(made.decode(video=0))
+            assert float(first.pts * first.time_base) == pytest.approx(max(0, 0.7 - start), abs=1e-3)
+
+
+def test_sound_that_starts_after_a_span_is_no_part_of_it():
+    data = delay(film(container="mov", sound="pcm_s16le"), "audio", Fraction(7, 10))
+    assert decode(cut(data, 0, 0.5))[1].shape == (1, 0)
+
+
 def test_sound_alone_in_a_container_of_video():
     audio, whole = io.BytesIO(), film(sound="aac")
-    import av
-
     with av.open(io.BytesIO(whole)) as source, av.open(audio, "w", format="mp4") as made:
         stream = made.add_stream_from_template(source.streams.audio[0])
         for packet in source.demux(audio=0):

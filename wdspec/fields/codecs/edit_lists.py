@@ -10,36 +10,47 @@ TIMESCALE = 90_000
 """Ticks per second of the file as a whole, which its muxer has to be told."""
 
 
-def set_edits(data: bytearray, spans: Sequence[tuple[Fraction, Fraction]]) -> bytes:
-    """Return the file with other edit lists. Each track must have one.
+def set_edits(data: bytearray, spans: Sequence[tuple[Fraction, Fraction, Fraction]]) -> bytes:
+    """Return the file with other edit lists. Each track must have one, and the boxes about them must be the last.
 
     Args:
         data: the file, which is changed.
-        spans: for each track, where in it the shown part starts, and its length, in seconds.
+        spans: for each track, how long nothing is shown first, then where in it the shown part starts, and how long
+            that is, in seconds.
 
     Raises:
         ValueError: the times are too long for 32 bits.
     """
     movie = next(_find(data, (b"moov",), 0, len(data)))
-    lengths = []
-    for (start, length), track in zip(spans, _find(data, (b"trak",), *movie), strict=True):
+    tracks = list(_find(data, (b"trak",), *movie))
+    for (late, start, length), track in reversed(list(zip(spans, tracks, strict=True))):
         header, _ = next(_find(data, (b"mdia", b"mdhd"), *track))
         (scale,) = struct.unpack_from(">I", data, header + 12)
         shown = next(_find(data, (b"tkhd",), *track))[0]
-        lengths.append(round(length * TIMESCALE))
-        if data[header] or lengths[-1] >= 1 << 32 or start * scale >= (1 << 31) - 1:
+        before, ticks = round(late * TIMESCALE), round(length * TIMESCALE)
+        if data[header] or ticks >= 1 << 32 or start * scale >= (1 << 31) - 1:
             raise ValueError(
                 f"a part of {float(length):,.0f} s, with {float(start):,.0f} s from the key frame before it on, is too "
                 "long for the edit list of an MP4; write a shorter span"
             )
-        edit = struct.pack(">IIIiI", 0, 1, lengths[-1], round(start * scale), 1 << 16)
-        first, end = next(_find(data, (b"edts", b"elst"), *track))
-        spare = end - first - len(edit)
-        data[first:end] = edit + (struct.pack(">I4s", spare, b"free") + bytes(spare - 8) if spare else b"")
-        struct.pack_into(">I", data, first - 8, len(edit) + 8)
-        _set_length(data, shown, 20, lengths[-1])
-    _set_length(data, next(_find(data, (b"mvhd",), *movie))[0], 16, max(lengths))
+        _set_length(data, shown, 20, before + ticks)
+        edits = [(before, -1)] * bool(before) + [(ticks, round(start * scale))]
+        content = struct.pack(">II", 0, len(edits)) + b"".join(
+            struct.pack(">IiI", *each, 1 << 16) for each in edits
+        )
+        _replace(data, [movie, track], b"edts", struct.pack(">I4s", len(content) + 8, b"elst") + content)
+    longest = max(round((late + length) * TIMESCALE) for late, _, length in spans)
+    _set_length(data, next(_find(data, (b"mvhd",), *movie))[0], 16, longest)
     return bytes(data)
+
+
+def _replace(data: bytearray, around: list[tuple[int, int]], kind: bytes, content: bytes) -> None:
+    """Give a box other contents, and the boxes around it their new length."""
+    first, end = next(_find(data, (kind,), *around[-1]))
+    for at in (first, *(at for at, _ in around)):
+        (size,) = struct.unpack_from(">I", data, at - 8)
+        struct.pack_into(">I", data, at - 8, size + len(content) - (end - first))
+    data[first:end] = content
 
 
 def _set_length(data: bytearray, first: int, offset: int, length: int) -> None:

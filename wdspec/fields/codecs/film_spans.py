@@ -97,13 +97,17 @@ class Film:
         is_start = time <= 0
         if is_start:
             self._open()
-        stream = getattr(self._film.streams, kind)[0]
-        if stream.codec_context is None:
-            raise ValueError(f"its {kind} has an encoding that FFmpeg does not know")
+        stream = self._find_stream(kind)
         if not is_start:
             tick = math.floor((time + self._origin) / stream.time_base)
             self._film.seek(tick, stream=stream, backward=True)
         return stream, is_start
+
+    def _find_stream(self, kind: str) -> Any:
+        stream = getattr(self._film.streams, kind)[0]
+        if stream.codec_context is None:
+            raise ValueError(f"its {kind} has an encoding that FFmpeg does not know")
+        return stream
 
     def _read_pictures(self, start: float, stop: float) -> Pictures:
         """Read the packets that decoding the frames of a span needs."""
@@ -126,9 +130,11 @@ class Film:
             check_end(start, stop, float(end - self._origin), float(1 / rate) if rate else 0.0)
         if not packets or not any(low <= each.pts < high for each in packets):
             raise ValueError(f"there is no frame from {start:g} to {stop:g} s")
+        base, first = stream.time_base, min(each.pts for each in packets)
+        late = max(0, first - math.ceil((Fraction(str(start)) + self._origin) / base))
         zero = _set_decoding_times(packets)
-        base = stream.time_base
-        return Pictures(stream, packets, (low - zero) * base, (high - low) * base)
+        shown = first if late else low
+        return Pictures(stream, packets, late * base, (shown - zero) * base, (high - low - late) * base)
 
     def _read_packets(self, stream: Any, low: int, high: int) -> tuple[list[Any], bool]:
         """Return the packets from the last key frame before a span up to its last one, and whether the stream ends."""
@@ -152,27 +158,43 @@ class Film:
         self, start: float, stop: float, most: int, reserve: Callable[[int], None]
     ) -> Sound | None:
         """Decode the sound of a span; None if there is none."""
-        stream, _ = self._seek("audio", Fraction(start) - _LEAD)
+        stream = self._find_stream("audio")
         rate = stream.rate
         first, last = (math.floor(time * rate + 0.5) for time in (start, stop))
         size = (last - first) * stream.channels * 4
         check_size(size, most)
         reserve(size)
-        parts, at = [], None
-        for at_part, part in self._decode_sound(stream):
-            if at is None:
-                at = at_part
-            if at + part.shape[1] > first:
-                parts.append(part[:, max(0, first - at) : max(0, last - at)])
-            at += part.shape[1]
-            if at >= last:
-                break
+        parts, end = self._read_samples(Fraction(start) - _LEAD, first, last)
         if self._film.streams.video:
-            found = [part for part in parts if part.shape[1]]
-            return Sound(np.concatenate(found, axis=1), rate) if found else None
-        if at is None or at < last:
-            check_end(start, stop, (at or 0) / rate)
+            return Sound(np.concatenate(parts, axis=1), rate) if parts else None
+        if end < last:
+            check_end(start, stop, end / rate)
         return Sound(np.concatenate(parts, axis=1), rate)
+
+    def _read_samples(self, time: Fraction, first: int, last: int) -> tuple[list[Array], int]:
+        """Return the samples of a span, in parts, silence before those of a stream that starts later, and the end.
+
+        Args:
+            time: where reading starts.
+            first, last: the samples, counted from the start of the video.
+        """
+        stream, is_start = self._seek("audio", time)
+        parts: list[Array] = []
+        end = None
+        for at, part in self._decode_sound(stream):
+            if end is None:
+                if at > first and not is_start:  # the stream starts here, or the index led to a later place
+                    return self._read_samples(Fraction(0), first, last)
+                end = at
+                if first < at < last:
+                    parts.append(np.zeros((len(part), at - first), part.dtype))
+            inside = part[:, max(0, first - end) : max(0, last - end)]
+            if inside.shape[1]:
+                parts.append(inside)
+            end += part.shape[1]
+            if end >= last:
+                break
+        return parts, end or 0
 
     def _decode_sound(self, stream: Any) -> Iterator[tuple[int, Array]]:
         """Yield where parts of the sound start, in samples, and the parts (channels, samples)."""
@@ -210,9 +232,12 @@ class Pictures:
     source: Any
     """The stream that they are from."""
     packets: list[Any]
+    late: Fraction
+    """Seconds of the span before the video starts."""
     start: Fraction
-    """Where the span starts, in seconds from the first packet on."""
+    """Where the rest of the span starts, in seconds from the first packet on."""
     length: Fraction
+    """Seconds of the rest."""
 
 
 @dataclass
@@ -244,11 +269,11 @@ def _write(av: Any, pictures: Pictures | None, sound: Sound | None) -> bytes:
             for packet in pictures.packets:
                 packet.stream = stream
                 waiting.append((packet.dts * packet.time_base, 0, packet))
-            spans.append((pictures.start, pictures.length))
+            spans.append((pictures.late, pictures.start, pictures.length))
         if sound is not None:
             stream = made.add_stream("pcm_f32le", rate=sound.rate, layout=_layout(len(sound.samples)))
             waiting += [(each.dts * each.time_base, 1, each) for each in _encode(av, stream, sound)]
-            spans.append((Fraction(0), Fraction(sound.samples.shape[1], sound.rate)))
+            spans.append((Fraction(0), Fraction(0), Fraction(sound.samples.shape[1], sound.rate)))
         if not waiting:
             raise ValueError("nothing of it is in the span")
         for _, _, packet in sorted(waiting, key=lambda each: each[:2]):
