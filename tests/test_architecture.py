@@ -1,6 +1,8 @@
-"""docs/architecture.md: the files it names exist, every room is on it, and it leads to the answers of questions."""
+"""docs/architecture.md: the files and definitions it names exist, and every room is on it, in its circle."""
 
 import re
+import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -8,32 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "wdspec"
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-
-QUESTIONS = {
-    "Where is a redirect followed?": ("stores/http_requests.py", "def follow_redirects"),
-    "Where is the batch size of a rank computed?": ("planning/plan.py", "def choose_batching"),
-    "Where are pages pinned?": ("run/loader.py", "pin_memory"),
-    "What happens to a duplicate member?": ("formats/tar/reader.py", "duplicate member"),
-    "What sets the default number of workers?": ("run/loader.py", "def choose_arguments"),
-    "Where is `__source__` added?": ("read/shard.py", '"__source__"'),
-    "Where does a slot find which shard to read next?": ("planning/order.py", "def entry"),
-    "Which source does the next sample come from?": ("planning/draws.py", "class Draws"),
-    "Where does the JSON of a state come from?": ("run/position.py", "def to_state"),
-    "What refuses a state of another spec?": ("run/position.py", "def from_state"),
-    "Where does a worker process start?": ("run/processes.py", "class Processes"),
-    "Where are the ranks compared?": ("run/ranks.py", "def check_ranks_agree"),
-    "How long is a failing store retried?": ("stores/retry.py", "class RetryPolicy"),
-    "What ends a read that hangs?": ("stores/watchdog.py", "class Watch"),
-    "Where are rewrite rules applied to a URL?": ("storage/environment.py", "def locate"),
-    "Where are globs on a local disk matched?": ("stores/local.py", "def files_matching"),
-    "Who copies a shard into the cache?": ("cache/fill.py", "class Fill"),
-    "Which suffixes make a file a shard?": ("formats/compression.py", "def is_listed"),
-    "Where are skipped errors counted?": ("read/budget.py", "class Budget"),
-    "Which decoder does a field get?": ("fields/decode.py", "class DecodeRules"),
-    "Where does `${name}` get its value?": ("spec/variables.py", "class Scope"),
-    "Where is `shuffle(100)` of a Python pipeline?": ("webdataset/shuffling.py", "def shuffle"),
-}
-"""A question → the file that answers it, and a text in that file."""
+ROOMS = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
 
 
 def files_named_on_the_page() -> set[str]:
@@ -46,20 +23,55 @@ def files_named_on_the_page() -> set[str]:
     return named
 
 
-@pytest.mark.parametrize("question", QUESTIONS)
-def test_the_page_names_the_file_that_answers_a_question(question):
-    path, text = QUESTIONS[question]
-    assert path in files_named_on_the_page()
-    assert text in (PACKAGE / path).read_text(encoding="utf-8")
+def definitions_named_on_the_page() -> set[tuple[str, str]]:
+    """Names and the files that follow them: `Environment.locate` (`storage/environment.py`)."""
+    text = re.sub(r"\s+", " ", PAGE)
+    return set(re.findall(r"`([A-Za-z_][\w.]*)(?:\([^`]*\))?` \(`([\w/]+\.py)`", text))
+
+
+def circles() -> dict[str, tuple[set[str], int]]:
+    """The circles on the page: core and tools -> their rooms, and their lines of code."""
+    rows = re.findall(r"^\| (?:the )?\*\*(\w+)\*\*.*?\| (.*?) \| ([\d,]+) \|$", PAGE, re.MULTILINE)
+    return {
+        name: (set(re.findall(r"`([\w.]+)`", rooms)), int(lines.replace(",", "")))
+        for name, rooms, lines in rows
+    }
 
 
 def test_every_file_on_the_page_exists():
-    ours = {path for path in files_named_on_the_page() if not path.startswith(("tests/", "scripts/"))}
-    assert [path for path in sorted(ours) if not (PACKAGE / path).exists()] == []
-    theirs = re.findall(r"`((?:tests|scripts)/[\w/]+\.py)`", PAGE)
-    assert [path for path in theirs if not (ROOT / path).exists()] == []
+    named = files_named_on_the_page()
+    places = {path: ROOT if path.startswith(("tests/", "scripts/")) else PACKAGE for path in named}
+    assert [path for path, place in sorted(places.items()) if not (place / path).exists()] == []
+
+
+@pytest.mark.parametrize(("name", "path"), sorted(definitions_named_on_the_page()))
+def test_every_definition_on_the_page_is_in_its_file(name, path):
+    text = (PACKAGE / path).read_text(encoding="utf-8")
+    for part in name.split("."):
+        assert re.search(rf"^\s*(def|class) {part}\b|^\s*{part}\b.* = ", text, re.MULTILINE)
 
 
 def test_every_room_is_on_the_page():
-    rooms = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
-    assert {room for room in rooms if f"| `{room}/` |" not in PAGE} == set()
+    assert {room for room in ROOMS if f"| `{room}/` |" not in PAGE} == set()
+
+
+def test_the_circles_are_those_of_the_import_contract():
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    found = next(each for each in contracts if "the core imports no tool" in each["name"])
+    expected = {
+        "core": {name.split(".")[1] for name in found["source_modules"]},
+        "tools": {name.split(".")[1] for name in found["forbidden_modules"]},
+    }
+    assert {
+        name: {room.removesuffix(".py") for room in rooms} for name, (rooms, _) in circles().items()
+    } == expected
+    assert expected["core"] | expected["tools"] == ROOMS | {"api", "testing"}
+
+
+def test_the_sizes_of_the_circles_are_right(monkeypatch):
+    monkeypatch.setattr(sys, "path", [str(ROOT / "scripts"), *sys.path])
+    from count_lines import count_checkout
+
+    counted = count_checkout(ROOT)
+    for rooms, lines in circles().values():
+        assert lines == pytest.approx(sum(counted[room] for room in rooms), rel=0.1)
