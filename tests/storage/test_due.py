@@ -137,7 +137,7 @@ def test_a_shard_that_cannot_be_located_is_an_error_when_it_is_read(monkeypatch)
 
 
 def test_the_next_shard_is_opened_when_the_bytes_of_this_one_are_nearly_used():
-    store = Gate({"a": lambda: io.BytesIO(b"x" * 50_000), "b": lambda: io.BytesIO(b"y")})
+    store = Gate({"a": lambda: io.BytesIO(b"x" * 500_000), "b": lambda: io.BytesIO(b"y")})
     store.may_answer.set()
     due = shards_of(store)
     due.expect(lambda count: [shard("b")][:count], 2)
@@ -145,6 +145,7 @@ def test_the_next_shard_is_opened_when_the_bytes_of_this_one_are_nearly_used():
     for _ in range(20):
         stream.read(1000)
         due.prepare([], 1)
+        eventually(lambda: not (stream._is_preparing or stream.lock.locked()))
     assert store.opened == ["a"]
     while not due._expected:
         stream.read(1000)

@@ -110,12 +110,12 @@ class Nginx:
         return [line for line in text.splitlines() if "/mark-" not in line]
 
     def stop(self) -> None:
-        self.process.terminate()
-        try:
-            self.process.wait(10)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+        with self.process:  # which closes its pipe
+            self.process.terminate()
+            try:
+                self.process.wait(10)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
 
 
 def nginx_program() -> str | None:
