@@ -439,6 +439,27 @@ def test_a_cluster_without_room_is_an_error(make, monkeypatch):
         ray.kill(other)
 
 
+class Other:
+    def place(self):
+        return "here"
+
+
+def test_an_actor_that_died_while_others_need_its_cpu_is_replaced(make, caplog):
+    with wdspec.loader(make("processes", 0)) as alone:
+        expected = list(map(row, alone))
+    with wdspec.loader(make()) as loader:
+        found = []
+        for number, batch in enumerate(loader):
+            found.append(row(batch))
+            if number == 1:  # it gets the CPU first
+                other = ray.remote(num_cpus=1)(Other).remote()
+                ray.kill(loader.stream.steps._seats[1]._actor)
+                assert ray.get(other.place.remote()) == "here"
+        ray.kill(other)
+    assert found == expected
+    assert sum("shares one with others" in record.message for record in caplog.records) == 1
+
+
 def test_no_cluster_is_an_error(make, monkeypatch, tmp_path):
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     address = f"127.0.0.1:{free_port()}"

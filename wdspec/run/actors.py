@@ -2,7 +2,7 @@
 
 An actor is what a worker process is: it gets tasks and sends back batches, in turn, so order and states are those of
 processes. It owns nothing: the states of its slots come back with each batch. If it dies, or its node, another one gets
-the tasks that it did not finish, with the states before them.
+the tasks that it did not finish, with the states before them; where no CPU is free for it, it shares one.
 
                  task (states of slots, the first time) ─▶ actor 0 on node A ─▶ batches, states ─┐
     trainer ─────task ───────────────────────────────────▶ actor 1 on node B ─▶ …                ├─▶ in order
@@ -69,6 +69,8 @@ TRIES = 3
 """How often an actor may die without a batch in between, until this is an error."""
 PLACED_WITHIN = 600.0
 """Seconds to wait for a place for actors; a cluster may have to start nodes."""
+REPLACED_WITHIN = 1.0
+"""Seconds to wait for a free CPU for an actor that takes the place of one that died; then it shares one."""
 _NOTICE_AFTER = 10.0
 """Seconds after which the log says what is waited for, and between two such lines."""
 _ANSWERS_WITHIN = 10.0
@@ -234,6 +236,9 @@ class Actors(Steps):
                 ) from error
             log.warning("%s died; another one reads its tasks again (%d)", seat, len(seat.pending))
             seat.start(self._setup, self._run)
+            if not ray.wait([seat.placed], timeout=REPLACED_WITHIN)[0]:
+                log.warning("no CPU is free for %s, which shares one with others", seat)
+                seat.start(self._setup, self._run, cpus=0)
             self._await_start([seat])
             seat.send_again()
         except BaseException:
@@ -308,11 +313,11 @@ class _Seat:
     def __str__(self) -> str:
         return f"actor {self._number}{f' on node {self._node}' if self._node else ''}"
 
-    def start(self, setup: Setup, run: Any) -> None:
-        """Start an actor in place of the present one, if any."""
+    def start(self, setup: Setup, run: Any, cpus: int = 1) -> None:
+        """Start an actor in place of the present one, if any; without `cpus`, on any node at once."""
         self.end()
         # Workers on all nodes, rather than as many as fit on the first one.
-        options = {"num_cpus": 1, "max_restarts": 0, "scheduling_strategy": "SPREAD"}
+        options = {"num_cpus": cpus, "max_restarts": 0, "scheduling_strategy": "SPREAD"}
         self._actor = ray.remote(**options)(_actor_class()).remote()
         self.placed = self._actor.place.remote()
         self._started = self._actor.start.remote(pickle.dumps(replace(setup, worker=self._number)), run)
