@@ -6,6 +6,10 @@
 Each worker has two files, to which messages are only appended, each by one process. Appending and opening again is what
 also works on NFS, which caches the names in a folder for up to a minute. Both sides send a beat every few seconds, so
 that each finds out when the other has ended.
+
+Giving rank r every R-th task instead would save half of these lines. But the job would then take 1.8 to 2.5 times the
+ideal time if one rank is half as fast (1.0 to 1.3 here), and 2.7 times it if one shard in 20 is ten times as long (1.3
+here), and nobody would do the tasks of a killed rank.
 """
 
 from __future__ import annotations

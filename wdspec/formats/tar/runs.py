@@ -4,9 +4,9 @@
     keys:   a            | b            | c            | …      the last is left out, as more of it may follow
 
 The headers of a run are read by arithmetic on the whole window, as headers written by one program are mostly the same.
-A header takes 2 µs in a loop, and 0.3 µs here. A sample of two small files takes a fifth less time in this way; larger
-samples do not. Anything else ends the run and is left to the loop of `reader`, which yields the same samples with the
-same checks.
+A header takes 2 µs in a loop, and 0.3 µs here. Without this module, samples of text and JSON take 47 % longer if they
+have 200 bytes, and 27 % if they have 2 KB; images of 20 KB take 4 % less. Anything else ends the run and is left to the
+loop of `reader`, which yields the same samples with the same checks.
 """
 
 from __future__ import annotations
