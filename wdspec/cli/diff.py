@@ -20,7 +20,7 @@ from wdspec.advice import advise
 from wdspec.advice.explanation import PER_UNENDING, ExplainedSource, explain_spec
 from wdspec.base.errors import SpecError, UsageError, WdspecError
 from wdspec.cli import output
-from wdspec.cli.diff_facts import KeyChange, Side, SourceChange, SpecDiff, StateFate, fate_of_state
+from wdspec.cli.diff_facts import Side, SourceChange, SpecDiff, StateFate, cells, fate_of_state, shorten
 from wdspec.cli.diff_records import diff_of_records
 from wdspec.cli.diff_traffic import compare_traffic, show_traffic
 from wdspec.cli.lint_files import YAML, is_searched, list_yaml_files, specs_among
@@ -57,7 +57,6 @@ _RESUMES = {
     "if allowed": "A saved state resumes only with `allow_changed=True`",
     "no": "A saved state cannot resume",
 }
-_MOST_LINES = 40
 _MOST_BARS = 40
 _MOST_KEYS = 6
 
@@ -630,7 +629,7 @@ def _tables(diff: SpecDiff) -> Iterator[Block]:
     settings = [("", each) for each in diff.settings]
     rows = [*settings, *((source.name, key) for source in changed for key in source.keys)]
     if rows:
-        yield Table(("source", "key", "before", "after"), [_key_row(name, key) for name, key in rows])
+        yield Table(("source", "key", "before", "after"), [(name, *cells(key)) for name, key in rows])
     if changed:
         yield _mixture(diff, changed)
         unchanged = len(diff.sources) - len(changed)
@@ -640,11 +639,8 @@ def _tables(diff: SpecDiff) -> Iterator[Block]:
     if len(changes) < len(diff.order_changes):  # a ramp has many parts, which are not in the spec
         batches = re.findall(r"^schedule\.batch (\d+)", "\n".join(diff.order_changes), re.MULTILINE)
         changes.append(f"schedule: other shares from batch {min(map(int, batches)):,} on")
-    lines = changes[:_MOST_LINES]
-    if len(changes) > _MOST_LINES:
-        lines.append(f"and {len(changes) - _MOST_LINES:,} more")
-    if lines:
-        yield Table((), [(line,) for line in lines], "the order changes by")
+    if changes:
+        yield Table((), shorten(changes), "the order changes by")
 
 
 def _mixture(diff: SpecDiff, changed: list[SourceChange]) -> Table:
@@ -682,14 +678,6 @@ def _show_moved(each: SourceChange) -> str:
     if each.change != "changed" or not (each.added_shards or each.removed_shards):
         return rewritten
     return f" (+{each.added_shards:,} −{each.removed_shards:,}){rewritten}"
-
-
-def _key_row(source: str, change: KeyChange) -> tuple[str, ...]:
-    cut = [
-        "–" if text is None else text if len(text) <= 60 else f"{text[:57]}…"
-        for text in (change.old, change.new)
-    ]
-    return (source, change.key, *cut)
 
 
 def draw(diff: SpecDiff, file: str) -> None:

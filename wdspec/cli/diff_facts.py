@@ -6,7 +6,7 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -27,7 +27,7 @@ from wdspec.planning.digest import (
 )
 from wdspec.planning.past import name_of_section, why_not_finished
 from wdspec.planning.topology import Seat
-from wdspec.shards.lock import Lock, difference
+from wdspec.shards.lock import Lock, LockedSource, difference
 from wdspec.spec.files import ReadFile, read_from_disk
 from wdspec.spec.language.effects import paths_in
 from wdspec.spec.language.values import FilePath, Model
@@ -208,10 +208,7 @@ class SpecDiff:
         before, now = self.old.lock.sources.get(name), self.new.lock.sources.get(name)
         if before is None or now is None:
             return None
-        moved = before.via != now.via
-        known = dict(zip(before.shards("").texts(), before.objects, strict=True))
-        pairs = zip(now.shards("").texts(), now.objects, strict=True)
-        return sum(text in known and difference(known[text], seen, moved) is not None for text, seen in pairs)
+        return compare_locks(before, now)[2]
 
 
 def _count_moved(old: UrlSequence, new: UrlSequence) -> tuple[int | None, int | None]:
@@ -229,6 +226,29 @@ def changes_of(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[
     for key in dict.fromkeys((*after, *before)):
         if before.get(key) != after.get(key):
             yield KeyChange(key, before.get(key), after.get(key))
+
+
+def compare_locks(before: LockedSource, now: LockedSource) -> tuple[int, int, int]:
+    """Return how many shards of a source were added, removed and rewritten between two locks."""
+    known, seen = (dict(zip(each.shards("").texts(), each.objects, strict=True)) for each in (before, now))
+    moved, both = before.via != now.via, known.keys() & seen.keys()
+    rewritten = sum(difference(known[text], seen[text], moved) is not None for text in both)
+    return len(seen) - len(both), len(known) - len(both), rewritten
+
+
+def cells(change: KeyChange) -> tuple[str, str, str]:
+    """Return a key and its values, which are cut, for a table."""
+    old, new = (
+        "–" if text is None else text if len(text) <= 60 else f"{text[:57]}…"
+        for text in (change.old, change.new)
+    )
+    return change.key, old, new
+
+
+def shorten(lines: Sequence[str], most: int = 40) -> list[tuple[str]]:
+    """Return the first lines as rows of a table, and how many more there are."""
+    more = [f"and {len(lines) - most:,} more"] if len(lines) > most else []
+    return [(line,) for line in (*lines[:most], *more)]
 
 
 def _is_path(model: type[Model], key: str) -> bool:

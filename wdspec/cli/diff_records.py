@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from wdspec.base.amounts import join_names
 from wdspec.base.errors import UsageError
-from wdspec.cli.diff_facts import KeyChange, changes_of, flatten
+from wdspec.cli.diff_facts import KeyChange, cells, changes_of, compare_locks, flatten, shorten
 from wdspec.cli.output import Block, Table, number
 from wdspec.planning.digest import differences, samples_differences
 from wdspec.run.record import read_record
-from wdspec.shards.lock import Lock, difference
-
-_MOST_LINES = 40
+from wdspec.shards.lock import Lock
 
 
 @dataclass(frozen=True)
@@ -29,40 +28,27 @@ class RecordDiff:
     @property
     def is_empty(self) -> bool:
         """Whether both runs read the same, in the same way. What they have read so far, and when, does not count."""
-        changes = (self.spec, self.order, self.lock, self.topology, self.versions, self.environment)
-        return not any(changes) and self.old["samples"] == self.new["samples"]
+        changes = (found for name, found in self.changes.items() if name != "read")
+        return not any((*changes, self.order, self.lock)) and self.old["samples"] == self.new["samples"]
 
-    @property
-    def spec(self) -> list[KeyChange]:
-        """Keys of the spec whose values differ; sources are matched by name."""
-        return list(_changes(_by_name(self.old["spec"]), _by_name(self.new["spec"])))
+    @cached_property
+    def changes(self) -> dict[str, list[KeyChange]]:
+        """What differs in the spec, whose sources are matched by name, and around it."""
+        read = ("batches", "epoch", "ranks", "samples")
+        old, new = (
+            {
+                "spec": _by_name(side["spec"]),
+                **{name: side[name] for name in ("topology", "versions", "environment")},
+                "read": {name: side["read"].get(name) for name in read},
+            }
+            for side in (self.old, self.new)
+        )
+        return {name: list(changes_of(flatten(each), flatten(new[name]))) for name, each in old.items()}
 
     @property
     def order(self) -> list[str]:
         """A line for each change of the order."""
         return list(differences(self.old["order"], self.new["order"]))
-
-    @property
-    def topology(self) -> list[KeyChange]:
-        """Numbers of ranks and workers that differ."""
-        return list(_changes(self.old["topology"], self.new["topology"]))
-
-    @property
-    def versions(self) -> list[KeyChange]:
-        """Versions that differ."""
-        return list(_changes(self.old["versions"], self.new["versions"]))
-
-    @property
-    def environment(self) -> list[KeyChange]:
-        """The environment of the spec, and variables, that differ."""
-        return list(_changes(self.old["environment"], self.new["environment"]))
-
-    @property
-    def read(self) -> list[KeyChange]:
-        """What both runs had read, where that differs."""
-        names = ("batches", "epoch", "ranks", "samples")
-        sides = ({name: side["read"].get(name) for name in names} for side in (self.old, self.new))
-        return list(_changes(*sides))
 
     @property
     def lock(self) -> list[str]:
@@ -78,22 +64,13 @@ class RecordDiff:
         yield f"{self.old_name} → {self.new_name}"
         if self.is_empty:
             yield "both runs read the same, in the same order"
-        for title, changes in (
-            ("spec", self.spec),
-            ("topology", self.topology),
-            ("versions", self.versions),
-            ("environment", self.environment),
-            ("what was read", self.read),
-        ):
+        for name, changes in self.changes.items():
             if changes:
-                rows = [(each.key, _cut(each.old), _cut(each.new)) for each in changes]
-                yield Table(("key", "before", "after"), rows, title)
+                title = "what was read" if name == "read" else name
+                yield Table(("key", "before", "after"), [cells(each) for each in changes], title)
         for title, lines in (("shards, by the locks", self.lock), ("the order changes by", self.order)):
             if lines:
-                shown = [(line,) for line in lines[:_MOST_LINES]]
-                if len(lines) > _MOST_LINES:
-                    shown.append((f"and {len(lines) - _MOST_LINES:,} more",))
-                yield Table((), shown, title)
+                yield Table((), shorten(lines), title)
         if self.old["samples"] != self.new["samples"]:
             changed = join_names(samples_differences(self.old["samples"], self.new["samples"]))
             yield f"The samples are others: {changed} changed."
@@ -103,11 +80,7 @@ class RecordDiff:
             "old": self.old_name,
             "new": self.new_name,
             "same": self.is_empty,
-            "spec": self.spec,
-            "topology": self.topology,
-            "versions": self.versions,
-            "environment": self.environment,
-            "read": self.read,
+            **self.changes,
             "lock": self.lock,
             "order": {"same": not self.order, "changes": self.order},
             "samples": {"same": self.old["samples"] == self.new["samples"]},
@@ -152,19 +125,10 @@ def _lock_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[st
             if was[key] != seen[key] and None not in (was[key], seen[key])
         ]
         if name in locks[0] and name in locks[1]:
-            objects = [
-                dict(zip(lock[name].shards("").texts(), lock[name].objects, strict=True)) for lock in locks
-            ]
-            known, found = objects
-            moved = locks[0][name].via != locks[1][name].via
-            both = known.keys() & found.keys()
-            rewritten = sum(difference(known[text], found[text], moved) is not None for text in both)
-            counts = ((len(found) - len(both), "added"), (len(known) - len(both), "removed"))
-            parts += [
-                f"{number(count)} shards {what}"
-                for count, what in (*counts, (rewritten, "rewritten"))
-                if count
-            ]
+            found = zip(
+                compare_locks(locks[0][name], locks[1][name]), ("added", "removed", "rewritten"), strict=True
+            )
+            parts += [f"{number(count)} shards {what}" for count, what in found if count]
         if parts:
             yield f"{name}: {', '.join(parts)}"
 
@@ -176,11 +140,3 @@ def _by_name(spec: Mapping[str, Any]) -> dict[str, Any]:
         rest = {key: value for key, value in source.items() if key != "name"}
         named[f"dataset.{source.get('name')}"] = _by_name(rest)
     return named
-
-
-def _changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[KeyChange]:
-    return changes_of(flatten(dict(old)), flatten(dict(new)))
-
-
-def _cut(text: str | None) -> str:
-    return "–" if text is None else text if len(text) <= 60 else f"{text[:57]}…"
