@@ -96,7 +96,7 @@ def test_braces_are_rewritten_as_each_of_their_shards(pattern, rules):
     for text in Braces(pattern):
         changed, rule = rewrite(text, rules)
         if rule is not None:
-            expected.setdefault(f" after the rewrite rule {rule.origin}", []).append(changed)
+            expected.setdefault(f" after the rewrite rule of {rule.origin}", []).append(changed)
     assert found == expected
 
 

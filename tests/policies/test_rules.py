@@ -148,7 +148,7 @@ def test_urls_are_seen_as_written_and_after_the_rewrite_rules_of_each_environmen
     [(code, line, _, message)] = findings(rule("{forbid: {scheme: http}}"), spec)
     assert (code, line) == ("P101", 2)
     assert message == (
-        "`r`: `a` reads `http://lab/2.tar` after the rewrite rule environment lab (spec.yaml:5) "
+        "`r`: `a` reads `http://lab/2.tar` after the rewrite rule of environment lab (spec.yaml:5) "
         "(in the environment `lab`)"
     )
     assert len(findings(rule("{forbid: {scheme: s3}}"), spec)) == 1  # once, not in each environment
@@ -401,6 +401,25 @@ def test_rules_apply_to_what_is_written(case, here, findings):
     assert f"reads `{url}`" in found[0]
     other = findings(rule('{forbid: {shards: "s3://d/*"}}'), spec)
     assert "P101" not in codes(other)
+
+
+@pytest.mark.parametrize(
+    ("shards", "regex", "to", "says"),
+    [
+        ("gs://b/*.tar", "gs://b/a", "s3://c/", "reads `s3://c/*` after the rewrite rule"),
+        ("gs://b/?.tar", "gs://b/a", "s3://c/", "reads `s3://c/*` after the rewrite rule"),
+        ("gs://b/d/", "gs://b/d/1", "s3://c/", "reads `s3://c/*` after the rewrite rule"),
+        ("gs://b/*.tar", r"gs://b/(\d+)\.tar", r"s3://c/\1", "cannot be known"),
+        ("gs://b/*.tar", "gs://b2/", "s3://c/", None),
+        ("gs://b/*.tar", "gs://b/a", "gs://d/", None),
+    ],
+)
+def test_rewrite_rules_also_change_the_names_that_a_glob_finds(shards, regex, to, says, findings):
+    """The rule does not match the glob itself, but may match what it finds, when the run lists it."""
+    spec = f"dataset:\n  - {{name: a, shards: '{shards}'}}\nrewrite: [{{from: '{regex}', to: '{to}'}}]\n"
+    found = [each[3] for each in findings(rule('{forbid: {shards: "s3://c/*"}}'), spec) if each[0][0] == "P"]
+    assert len(found) == (says is not None)
+    assert says is None or says in found[0]
 
 
 def test_a_rewrite_rule_that_depends_on_what_samples_choose_is_a_finding(findings):

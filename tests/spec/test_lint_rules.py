@@ -220,6 +220,26 @@ def test_rewrite_rules(rules: list[tuple[str, str]], codes: list[str]) -> None:
     assert warnings_of({"rewrite": rewrite, "dataset": [{"shards": "gs://b/a-{00..99}.tar"}]}) == codes
 
 
+@pytest.mark.parametrize("shards", ["gs://b/*.tar", "gs://b/", "gs://b/a{000000..999999}.tar"])
+def test_a_rewrite_rule_for_shards_that_were_not_tried_is_not_reported(shards: str) -> None:
+    spec = {"rewrite": [{"from": "gs://b/a1234", "to": "/m/"}], "dataset": [{"name": "s", "shards": shards}]}
+    assert warnings_of(spec) == []
+    spec["rewrite"][0]["from"] = "gs://c/"  # type: ignore[index]
+    assert warnings_of(spec) == ["W331"]
+
+
+def test_a_rewrite_rule_for_one_of_the_splits_is_not_reported() -> None:
+    sources = [{"name": "s", "shards": f"gs://{bucket}/a.tar"} for bucket in "ab"]
+    spec = {
+        "rewrite": [{"from": "gs://a/", "to": "/a/"}],
+        "splits": {"train": {"dataset": sources[:1]}, "val": {"dataset": sources[1:]}},
+        "environments": {"here": {"rewrite": [{"from": "gs://b/", "to": "/b/"}]}},
+    }
+    assert warnings_of(spec) == []
+    spec["environments"]["here"]["rewrite"][0]["from"] = "gs://c/"  # type: ignore[index]
+    assert warnings_of(spec) == ["W331"]
+
+
 def test_a_rewrite_rule_for_urls_in_a_list_is_not_reported() -> None:
     spec = {"rewrite": [{"from": "s3://", "to": "/m/"}], "dataset": [{"name": "s", "shards": "@list.txt"}]}
     assert warnings_of(spec) == []

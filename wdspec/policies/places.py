@@ -23,13 +23,14 @@ from wdspec.spec.spec import Source, Spec
 from wdspec.spec.tree import ListNode, MapNode, Node
 from wdspec.urls.braces import Braces
 from wdspec.urls.references import parse_place
-from wdspec.urls.rewrite import Rule, rewrite
+from wdspec.urls.rewrite import Rule, rewrite, start_of
 from wdspec.urls.urls import Part, is_command, is_relative, kind_of, parse_shards, scheme_of
 
 MOST_EXPANDED = 100_000
 """Shards of one text that are looked at one by one; if there are more, and it matters, the answer is unknown."""
 _BRACE = re.compile(r"[\\{}]")
 _VARIES = re.compile(rf"[\\{{}}{ANY_TEXT}]")
+_GLOB_VARIES = re.compile(f"[{ANY_TEXT}{ANY_CHARACTER}]")
 _ESCAPE = re.compile(r"[\\{},]")
 _PLAIN = re.compile(r"(?:(?!::)[^\\{}*?\[@])*[^\\{}*?\[@/]")
 """Matches a line of a list that names one shard."""
@@ -108,6 +109,8 @@ def _rewritten(place: Place, rules: tuple[Rule, ...]) -> Iterator[Place]:
     except UrlError as error:
         yield place._replace(many=None, unknown=error.message)
         return
+    if place.raw and not by_rule:
+        yield from _rewritten_names(place, rules)
     for rule, texts in by_rule.items():
         how = _by(rule)
         if place.many is not None:
@@ -116,6 +119,18 @@ def _rewritten(place: Place, rules: tuple[Rule, ...]) -> Iterator[Place]:
             yield place._replace(text=_outline_of_glob(texts[0]), how=how)
         else:
             yield place._replace(text=texts[0], how=how)
+
+
+def _rewritten_names(place: Place, rules: tuple[Rule, ...]) -> Iterator[Place]:
+    """What rules that do not apply to a glob or a directory may make of the names that are found in it."""
+    head = _GLOB_VARIES.split(place.text, maxsplit=1)[0]
+    for rule in filter(lambda rule: rule.depends_on_rest(head), rules):
+        becomes = _change_of_start(rule).becomes
+        if becomes is None:
+            why = f"the rewrite rule of {rule.origin} may change some of the names that `{place.raw[:200]}` finds"
+            yield place._replace(unknown=why)
+        else:
+            yield Place(place.at, f"{becomes[0]}{ANY_TEXT}{becomes[1]}", place.base, how=_by(rule))
 
 
 def _rewrite_start(pattern: str, rules: tuple[Rule, ...]) -> tuple[Rule | None, str | None]:
@@ -128,7 +143,7 @@ def _rewrite_start(pattern: str, rules: tuple[Rule, ...]) -> tuple[Rule | None, 
     head = _VARIES.split(pattern, maxsplit=1)[0]
     for rule in rules:
         change = _change_of_start(rule)
-        if not (head.startswith(change.start) or change.start.startswith(head)):
+        if not rule.may_match(head):
             continue
         if change.becomes is None or not head.startswith(change.start) or "\n" in pattern:
             return rule, None
@@ -140,7 +155,7 @@ def _rewrite_start(pattern: str, rules: tuple[Rule, ...]) -> tuple[Rule | None, 
 
 
 def _by(rule: Rule) -> str:
-    return f" after the rewrite rule {rule.origin}"
+    return f" after the rewrite rule of {rule.origin}"
 
 
 @lru_cache(maxsize=1024)
@@ -168,14 +183,8 @@ _REST = "\ue002"
 
 @lru_cache(maxsize=1024)
 def _change_of_start(rule: Rule) -> _Change:
-    parsed = re._parser.parse(rule.pattern)  # type: ignore[attr-defined]  # as in `urls/rewrite.py`
-    start = ""
-    parts = list(parsed)
-    if parsed.state.flags & (re.IGNORECASE | re.VERBOSE):
-        return _Change("", None)
-    while parts and str(parts[0][0]) == "LITERAL":
-        start += chr(parts.pop(0)[1])
-    if (parts and not re.fullmatch(r"(?s:.*)(\(\.\*\)|\.\*)", rule.pattern)) or len(parts) > 1:
+    start, rest = start_of(rule.pattern)
+    if rest > 1 or (rest and not rule.pattern.endswith(("(.*)", ".*"))):
         return _Change(start, None)
     pieces = rule.apply(start + _REST).split(_REST)
     is_simple = len(pieces) == 2 and not is_command(pieces[0])

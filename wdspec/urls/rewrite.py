@@ -12,6 +12,7 @@ repeats grows with a power of the length; both are limited.
 
 from __future__ import annotations
 
+import itertools
 import re
 import shlex
 from collections.abc import Iterable, Iterator
@@ -324,6 +325,16 @@ class Rule:
             return "".join(self._command(match))
         return result
 
+    def may_match(self, head: str) -> bool:
+        """Whether the regex may match some text that starts with `head`."""
+        start = start_of(self.pattern).text
+        return start.startswith(head) or head.startswith(start)
+
+    def depends_on_rest(self, head: str) -> bool:
+        """Whether the regex may match some texts that start with `head`, and not others."""
+        start, rest = start_of(self.pattern)
+        return self.may_match(head) and (rest > 0 or not head.startswith(start))
+
     def _command(self, match: re.Match[str]) -> Iterator[str]:
         """The pieces of a shell command; those from the URL are quoted according to the text before them."""
         before = ""
@@ -349,6 +360,25 @@ class Rule:
         if quote == "'":
             return text.replace("'", "'\"'\"'")
         return shlex.quote(text)
+
+
+class _Start(NamedTuple):
+    """How a regex begins."""
+
+    text: str
+    """Everything that it matches starts with this text; empty if none is known."""
+    rest: int
+    """The number of parts after it."""
+
+
+@lru_cache(maxsize=1024)
+def start_of(regex: str) -> _Start:
+    """The literal text at the start of a regex."""
+    parts = list(_parser.parse(regex))
+    if re.compile(regex).flags & (re.IGNORECASE | re.VERBOSE):
+        return _Start("", len(parts) + 1)
+    literals = [chr(code) for _, code in itertools.takewhile(lambda part: str(part[0]) == "LITERAL", parts)]
+    return _Start("".join(literals), len(parts) - len(literals))
 
 
 def parse_rules(text: str, variable: str = "WDS_REWRITE", base: str | None = None) -> tuple[Rule, ...]:

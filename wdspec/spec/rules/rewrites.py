@@ -14,7 +14,7 @@ from wdspec.spec.language.locations import RewriteRule
 from wdspec.spec.problems import quote
 from wdspec.spec.rules.rule import Finding, Findings, rule
 from wdspec.spec.rules.shards import parts_of
-from wdspec.spec.tree import ListNode, MapNode, Scalar
+from wdspec.spec.tree import ListNode, MapNode, Position, Scalar
 from wdspec.urls.rewrite import Rule
 from wdspec.urls.urls import is_command, scheme_of, spread
 
@@ -64,32 +64,41 @@ class Effect(NamedTuple):
 def rewrite_effects(composition: Composition) -> Iterator[Effect]:
     """The effects of the rules of the top level and of each source, in file order.
 
-    None are returned if shards are listed in files. In an environment, only rules of its overlay are returned: other
-    rules are for other places.
+    None are returned if shards are listed in files, nor a rule that may only change shards that were not tried: those
+    that globs and directories find, and most of millions in braces. In an environment, only rules of its overlay are
+    returned: other rules are for other places.
     """
-    top, own, texts, is_whole = _place_rules(composition)
-    if not is_whole:
+    top, own, texts, unseen = _place_rules(composition)
+    if unseen is None:
         return
     effects = [*_try_rules(top, [(own.get(name, []), urls) for name, urls in texts.items()])]
     for name, rules in own.items():
         effects += _try_rules(rules, [([], texts.get(name, []))])
+    effects = [each for each in effects if each.matched or not any(map(each.rule.depends_on_rest, unseen))]
     variant = composition.variant
     yield from (
         each for each in effects if variant.environment is None or each.at.position in variant.overlaid
     )
 
 
+_VARIES = re.compile(r"[\\{*?\[]")
+"""What may differ from shard to shard in a text of `shards` starts with one of these."""
 _Placed = list[tuple[MapNode, Rule]]
 
 
-def _place_rules(composition: Composition) -> tuple[_Placed, dict[str, _Placed], dict[str, list[str]], bool]:
-    """The rules of the top level and of each source, the shards that they are tried on, and whether these are all that
-    the sources name: not if some are listed in files."""
+def _place_rules(
+    composition: Composition,
+) -> tuple[_Placed, dict[str, _Placed], dict[str, list[str]], set[str] | None]:
+    """The rules of the top level and of each source, the shards that they are tried on, and how the others start; None
+    if that is unknown, because some are listed in files."""
     top = _rules(composition.top, composition.spec.rewrite)
     own = {leaf.name: _rules(leaf.node, source.rewrite) for leaf, source in composition.models}
     texts: dict[str, list[str]] = {}
-    is_whole = bool(top or any(own.values()))
-    for leaf, _, parts in parts_of(composition) if is_whole else ():
+    if not top and not any(own.values()):
+        return top, own, texts, None
+    unseen: set[str] = set()
+    is_whole = True
+    for leaf, _, parts in parts_of(composition):
         for part in parts:
             if part.text.startswith(("@", "{")) and part.listed:
                 is_whole = False
@@ -98,7 +107,9 @@ def _place_rules(composition: Composition) -> tuple[_Placed, dict[str, _Placed],
                 [part.text] if part.listed else [part.braces[i] for i in spread(len(part.braces), MOST_TRIED)]
             )
             texts.setdefault(leaf.name, []).extend(tried)
-    return top, own, texts, is_whole
+            if part.listed or len(tried) < len(part.braces):
+                unseen.add(_VARIES.split(part.text, maxsplit=1)[0])
+    return top, own, texts, unseen if is_whole else None
 
 
 class Rewritten(NamedTuple):
@@ -181,6 +192,13 @@ def unmatched_rewrites(composition: Composition) -> Findings:
         if effect.matched is None:
             message = f"no shard starts with {quote(effect.rule.pattern)}, so this rule has no effect"
             yield Finding(effect.at.value_or_self("from"), message, "compare it with `shards`, or remove it")
+
+
+def matched_rewrites(composition: Composition) -> Iterator[Position]:
+    """Where rules are written that change a shard, so that W331 of another split is wrong about them."""
+    for effect in rewrite_effects(composition):
+        if effect.matched is not None:
+            yield effect.at.value_or_self("from").position
 
 
 @rule(
