@@ -109,9 +109,15 @@ def test_braces_are_rewritten_as_each_of_their_shards(pattern, rules):
         ("https://host/../../a", "https://host/a"),
         ("https://host:8443/a", "https://host:8443/a"),
         ("S3A://b/a/../c", "s3://b/a/../c"),  # the key of an object
-        ("abfs://box@acc.dfs.core.windows.net/a", "az://box/a"),
+        ("abfs://box@acc.dfs.core.windows.net/a", "az://box@acc.dfs.core.windows.net/a"),
+        ("https://h\\@other/a", "https://h/\\@other/a"),  # as urllib3 reads it
+        ("https://h%6Fst.:0443//a/..%2Fb", "https://host/b"),
+        ("http://127.1/a", "http://127.0.0.1/a"),
+        ("http://2130706433:8080/a", "http://127.0.0.1:8080/a"),
+        ("http://[::FFFF:127.0.0.1]:80/a", "http://127.0.0.1/a"),
+        ("http://[::1]:81/a", "http://[::1]:81/a"),
         ("pipe:cat x", "pipe:cat x"),
-        ("http://[broken/a", "http://[broken/a"),
+        ("http://[broken/a", "http://[broken]/a"),
     ],
 )
 def test_urls_have_one_form(text, expected):

@@ -28,6 +28,27 @@ URLS = [
     ("https://host/*", "https://ann@HOST:443/x.tar", True),
     ("https://host/secret/*", "https://host/open/../secret/x.tar", True),
     ("https://host/secret/*", "https://host/%73ecret/x.tar", True),
+    ("https://host/secret/*", "https://host/open/..%2fsecret/x.tar", True),
+    ("https://host/secret/*", "https://host//secret//x.tar", True),
+    ("https://host/*", "https://host./x.tar", True),
+    ("https://host/*", "https://h%6fst/x.tar", True),
+    ("https://HOST:443/*", "https://host/x.tar", True),
+    ("http://127.0.0.1/*", "http://127.1/x.tar", True),
+    ("s3://b/*", "https://b.s3.amazonaws.com/x.tar", True),
+    ("s3://b/*", "https://b.s3.eu-central-1.amazonaws.com/x.tar", True),
+    ("s3://b/*", "https://s3-us-west-2.amazonaws.com/b/x.tar", True),
+    ("s3://b/*", '"https://{a,b}.s3.amazonaws.com/x.tar"', True),
+    ("s3://b/*", '"https://{b.s3.amazonaws.com,h}/x.tar"', True),
+    ("s3://b/*", "https://c.s3.amazonaws.com/b/x.tar", False),
+    ("s3://b/*", "https://b.s3.example.org/x.tar", False),
+    ("gs://b/*", "https://storage.googleapis.com/b/x.tar", True),
+    ("gs://b/*", "https://b.storage.googleapis.com/x.tar", True),
+    ("gs://b/x*", "'https://storage.googleapis.com/storage/v1/b/b/o/x.tar?alt=media'", True),
+    ("az://box/*", "https://account.blob.core.windows.net/box/x.tar", True),
+    ("hf://datasets/o/n/*", "https://huggingface.co/datasets/o/n/resolve/main/x.tar", True),
+    ("hf://datasets/o/n/*", '"https://huggingface.co/datasets/o/n/{resolve,raw}/main/x.tar"', True),
+    ("hf://datasets/o/n/x*", "https://hf.co/datasets/o/n/resolve/refs%2Fconvert%2Fparquet/x.tar", True),
+    ("hf://o/n/*", "https://huggingface.co/datasets/o/n/resolve/main/x.tar", False),
     ("/data/*", "/data/x.tar", True),
     ("/data/*", "file:///data/x.tar", True),
     ("/data/*", "/other/../data/x.tar", True),
@@ -99,6 +120,26 @@ def test_what_is_required_must_be_known(findings):
     for shards, expected in messages.items():
         found = [message for code, *_, message in findings(policy, source(shards=shards)) if code == "P101"]
         assert (expected is None and not found) or (len(found) == 1 and expected in found[0]), (shards, found)
+
+
+@pytest.mark.parametrize(
+    ("subject", "pattern", "shards", "is_allowed"),
+    [
+        ("shards", "az://box/*", "az://box/x.tar", True),
+        ("shards", "az://box/*", "abfss://box@other.dfs.core.windows.net/x.tar", False),
+        ("shards", "az://box@ours.*", "abfss://box@ours.dfs.core.windows.net/x.tar", True),
+        ("bucket", "box", "abfss://box@other.dfs.core.windows.net/x.tar", False),
+        ("shards", "s3://b/*", "https://b.s3.amazonaws.com/x.tar", False),
+        ("bucket", "host", "https://other\\\\@host/x.tar", False),
+        ("bucket", "o/*", "hf://o/n@main/x.tar", True),
+        ("bucket", "datasets/o/*", "hf://datasets/o/n@main/x.tar", True),
+        ("bucket", "datasets/o/*", "hf://datasets/p/n/x.tar", False),
+    ],
+)
+def test_what_is_required_is_compared_as_it_is_written(subject, pattern, shards, is_allowed, findings):
+    """Another name of the same place, or another account, is no place that was allowed."""
+    found = findings(rule(f'{{require: {{{subject}: "{pattern}"}}}}'), source(shards=f"'{shards}'"))
+    assert [code for code in codes(found) if code[0] == "P"] == ([] if is_allowed else ["P101"])
 
 
 def test_a_certain_violation_is_named_before_what_is_unknown(findings):

@@ -18,30 +18,30 @@ class Answer(Enum):
     UNKNOWN = "unknown"
 
 
-def judge(place: Place, subject: str, patterns: tuple[str, ...], sees_commands: bool) -> tuple[Answer, str]:
+def judge(place: Place, subject: str, patterns: tuple[str, ...], sees_all: bool) -> tuple[Answer, str]:
     """How many URLs of a place any of some patterns matches; and one that it matches, and one that it does not.
 
     Args:
         place: the place.
         subject: `shards`, `scheme` or `bucket`.
         patterns: the patterns.
-        sees_commands: whether the URLs in a command count, too.
+        sees_all: whether the URLs in a command, and other names of the same objects, count, too.
     """
     if place.unknown:
         return Answer.UNKNOWN, ""
     folded = fold(subject, patterns)
-    sees_commands &= subject != "scheme"
+    sees_all &= subject != "scheme"
 
     def is_match(text: str) -> bool:
-        views = views_of(subject, text, place.base, sees_commands)
+        views = views_of(subject, text, place.base, sees_all)
         return any(matches(pattern, view) for view in views for pattern in folded)
 
     first = place.text if place.many is None else place.many[0]
     if is_match(place.text):
         return Answer.ALL, first
-    if sees_commands and hides_urls(first):
+    if sees_all and hides_urls(first):
         return Answer.UNKNOWN, first
-    views = views_of(subject, place.text, place.base, sees_commands)
+    views = views_of(subject, place.text, place.base, sees_all)
     if not any(may_match(pattern, view) for view in views for pattern in folded):
         return Answer.NONE, first
     if place.many is None or len(place.many) > MOST_EXPANDED:
@@ -51,7 +51,7 @@ def judge(place: Place, subject: str, patterns: tuple[str, ...], sees_commands: 
     for each in place.many:
         if is_match(each):
             good = good or each
-        elif sees_commands and hides_urls(each):
+        elif sees_all and hides_urls(each):
             return Answer.UNKNOWN, each
         else:
             bad = bad or each
