@@ -56,6 +56,44 @@ def test_a_file_that_was_excluded_is_a_finding_if_it_is_named(repository, valida
     assert validate("--policy", "policy.yaml", "--exclude", "drafts", "configs", "drafts") == (0, [])
 
 
+HIDDEN = {
+    ".drafts/a.yaml": BAD,
+    "node_modules/a.yaml": BAD,
+    "a.YAML": BAD,
+    "a.json": json.dumps({"dataset": [{"name": "a", "shards": "http://b/x.tar"}]}),
+    "b.json": '{"extends": "configs/a.yaml", "rewrite": [{"from": "https:", "to": "http:"}]}',
+    "c.json": BAD,
+}
+
+
+@pytest.mark.parametrize("name", HIDDEN)
+def test_a_spec_that_a_search_does_not_look_at_is_a_finding(name, repository, validate):
+    (repository / "drafts" / "b.yaml").unlink()
+    (repository / name).parent.mkdir(exist_ok=True)
+    (repository / name).write_text(HIDDEN[name])
+    assert validate(".") == (0, [])
+    assert where(validate("--policy", "policy.yaml", ".")[1]) == [("P103", name)]
+    assert validate("--policy", "policy.yaml", "--exclude", name, ".") == (0, [])
+
+
+@pytest.mark.parametrize(
+    "text", ['{"shards": [{"dataset": "s3://b/x.tar"}]}', '{"dataset": "digits"}', "[1, 2]"]
+)
+def test_other_json_files_are_no_specs(text, repository, validate):
+    (repository / "drafts" / "b.yaml").unlink()
+    (repository / "other.json").write_text(text)
+    assert validate("--policy", "policy.yaml", ".") == (0, [])
+
+
+def test_sources_of_an_environment_alone_are_checked(repository, validate):
+    """Such a file can be loaded in its environment."""
+    (repository / "drafts" / "b.yaml").write_text(
+        "environments:\n  lab:\n    dataset: [{name: a, shards: http://b/x.tar}]\n"
+    )
+    found = where(validate("--policy", "policy.yaml", ".")[1])
+    assert ("P101", "./drafts/b.yaml") in found
+
+
 def test_a_policy_of_the_repository_leaves_its_settings_as_they_are(repository, validate):
     (repository / "pyproject.toml").write_text('[tool.wdspec]\npaths = ["configs"]\npolicy = "policy.yaml"\n')
     assert validate() == (0, [])

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,6 +26,9 @@ _VERSION_KEY = re.compile(rb"""^(["']?)wdspec\1[ \t]*:""", re.MULTILINE)
 _KEY = re.compile(rb"""^(["']?)(dataset|extends)\1[ \t]*:""", re.MULTILINE)
 _OURS = re.compile(rb"\b(dataset|extends|wdspec)\b")
 """What a file must have to be a spec or to extend one."""
+_IN_JSON = re.compile(rb"""dataset["']?\s*:|extends["']?\s*:\s*\[?\s*["']?[^"'\n]*\.ya?ml""")
+"""What a JSON file must have to be a spec; most are something else."""
+_KEYS_IN_JSON = frozenset({"dataset", "splits", "environments", "extends"})
 _SKIPPED = frozenset({"node_modules", "__pycache__", "venv", "site-packages"})
 
 
@@ -166,7 +170,21 @@ def find_left_out(
     doubtful = (
         replace(problem, code="P103", file=os.path.normpath(problem.file)) for problem in every.doubtful
     )
-    return [*problems, *doubtful]
+    return [*problems, *doubtful, *_find_hidden(places, exclude, vars, settings.root)]
+
+
+def _find_hidden(
+    places: Sequence[str], exclude: Sequence[str], vars: Mapping[str, Any] | None, root: str
+) -> Iterator[Problem]:
+    """The specs below folders that a search does not look at, but a loader reads as any other."""
+    excluding, outlines = _Excluding(exclude, root), _Outlines(vars)
+    for place in filter(os.path.isdir, places):
+        searched = set(list_yaml_files(place))
+        for file in list_hidden_files(place):
+            if file not in searched and excluding.keeps(file) and outlines.is_spec(file):
+                message = "this spec was not checked: it is in a folder, or has a name, that is not searched"
+                hint = "move it, or call it *.yaml; name what is no spec of yours in --exclude"
+                yield Problem("P103", message, hint, os.path.normpath(file), 1, 1)
 
 
 class _Excluding:
@@ -358,3 +376,28 @@ def list_yaml_files(folder: str) -> list[str]:
         folders[:] = filter(is_searched, folders)
         files += [os.path.join(parent, name) for name in names if name.endswith(YAML)]
     return sorted(files)
+
+
+def list_hidden_files(folder: str) -> list[str]:
+    """List the YAML and JSON files below a folder that may be specs, also in hidden folders, but not in that of git."""
+    files = []
+    for parent, folders, names in os.walk(folder):
+        folders[:] = (each for each in folders if each != ".git")
+        for path in (os.path.join(parent, name) for name in names if name.lower().endswith((*YAML, ".json"))):
+            if os.path.isfile(path) and (not path.endswith(".json") or _is_like_spec(path)):
+                files.append(path)
+    return sorted(files)
+
+
+def _is_like_spec(path: str) -> bool:
+    """Whether a JSON file has keys of a spec at the top."""
+    try:
+        data = read_from_disk(path, True)
+        if not _IN_JSON.search(data):
+            return False
+        top = json.loads(data)
+    except OSError:
+        return False
+    except ValueError:  # YAML in a file of this name
+        return True
+    return isinstance(top, dict) and not top.keys().isdisjoint(_KEYS_IN_JSON)

@@ -260,7 +260,7 @@ class Outline(NamedTuple):
     bases: frozenset[str]
     """Absolute paths of the files that it extends, directly or through others."""
     has_sources: bool
-    """Whether it has a list of sources, in a split or outside, with what it extends."""
+    """Whether it has a list of sources, in a split, in an environment or outside, with what it extends."""
     has_version: bool
     """Whether it, or a file that it extends, has the key `wdspec`."""
 
@@ -274,8 +274,8 @@ def outline(
     if reading.top is None:
         return Outline(reading.own, bases, False, False)
     top = plain(reading.top)
-    splits = top.get("splits")
-    holders = [top, *(splits.values() if isinstance(splits, dict) else ())]
+    parts = (top.get(key) for key in ("splits", "environments"))
+    holders = [top, *chain.from_iterable(each.values() for each in parts if isinstance(each, dict))]
     lists = [each["dataset"] for each in holders if isinstance(each, dict) and "dataset" in each]
     sources = chain.from_iterable(each for each in lists if isinstance(each, list))
     has_sources = any(isinstance(each, str) and each.startswith("@") for each in lists)
