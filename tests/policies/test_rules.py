@@ -505,3 +505,34 @@ def test_servers_are_keys(key, is_of_source, findings):
     policy = rule(f'{{forbid: {{{key}.endpoint: "http://*"}}}}')
     assert [code for code in codes(findings(policy, spec)) if code[0] == "P"] == ["P101"]
     assert "P101" not in codes(findings(policy, spec.replace("http:", "https:")))
+
+
+@pytest.mark.parametrize(
+    "storage",
+    [
+        "{options: {endpoint_url: 'http://evil:9000'}}",
+        "{options: {client_kwargs: {endpoint_url: 'http://evil:9000'}}}",
+        "{env: {endpoint_url: EVIL, key: KEY}}",
+        "{files: {endpoint_url: /run/evil}}",
+    ],
+)
+def test_a_server_among_other_arguments_of_a_store_counts(storage, findings):
+    spec = source(shards="s3://b/x.tar", storage=storage)
+    for policy in (
+        '{forbid: {storage.endpoint: "http://*"}}',
+        '{require: {storage.endpoint: "https://ours"}}',
+    ):
+        assert codes(findings(rule(policy), spec)) == ["P101"]
+    assert (
+        codes(findings(rule('{forbid: {storage.endpoint: "http://*"}}'), source(shards="s3://b/x.tar"))) == []
+    )
+    secret = source(shards="s3://b/x.tar", storage="{env: {key: KEY}, options: {use_ssl: true}}")
+    assert codes(findings(rule('{forbid: {storage.endpoint: "http://*"}}'), secret)) == []
+
+
+@pytest.mark.parametrize("owner", ["''", "'  '", "'${none:-}'", "null", "[]", "['']"])
+@pytest.mark.parametrize("policy", ["{require: meta.owner}", '{require: {meta.owner: "*"}}'])
+def test_blank_text_is_no_value(owner, policy, findings):
+    found = findings(rule(policy), source(shards="s3://b/x.tar", meta=f"{{owner: {owner}}}"))
+    assert [code for code in codes(found) if code[0] == "P"] == ["P101"]
+    assert codes(findings(rule(policy), source(shards="s3://b/x.tar", meta="{owner: vision}"))) == []

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from wdspec.policies.files import NamedRule, NamedWaiver, Policy
 from wdspec.policies.judge import Answer, example, judge
 from wdspec.policies.language import OF_URLS, Condition
-from wdspec.policies.patterns import matches, show
+from wdspec.policies.patterns import ANY_TEXT, matches, may_match, show
 from wdspec.policies.places import Place
 from wdspec.policies.shares import Shares, list_shares
 from wdspec.policies.subjects import Holder, Value, holders_of, is_of_sources
@@ -124,7 +124,7 @@ def _is_about(condition: Condition, holder: Holder, files: Sequence[str]) -> boo
     else:
         found = [text for text in of_spec.get(subject, ()) if text is not None]
         found += [] if subject in of_spec else [value.text for value in holder.values(subject)]
-    return any(matches(pattern, text) for pattern in patterns for text in found)
+    return any(may_match(pattern, text) for pattern in patterns for text in found)
 
 
 def _violations(rule: NamedRule, holders: Sequence[Holder], seen: _Seen) -> Iterator[Finding]:
@@ -160,9 +160,8 @@ def _forbid(rule: NamedRule, condition: Condition, holder: Holder) -> Iterator[F
             yield _finding(rule, holder, at, f"{_of(holder)} has `{subject}`", "remove it")
     else:
         for value in holder.values(subject):
-            if any(matches(pattern, value.text) for pattern in patterns):
-                message = f"`{subject}` of {_of(holder)} is {quote(value.text)}"
-                yield _finding(rule, holder, value.at, message, _not_one_of(patterns))
+            if any(may_match(pattern, value.text) for pattern in patterns):
+                yield _finding(rule, holder, value.at, _is(holder, subject, value), _not_one_of(patterns))
 
 
 def _require(rule: NamedRule, condition: Condition, holder: Holder) -> Iterator[Finding]:
@@ -185,8 +184,7 @@ def _require(rule: NamedRule, condition: Condition, holder: Holder) -> Iterator[
         yield _finding(rule, holder, holder.at, f"{_of(holder)} has no `{subject}`", remedy)
     for value in values or () if patterns else ():
         if not _fits(subject, value, patterns):
-            message = f"`{subject}` of {_of(holder)} is {quote(value.text)}"
-            yield _finding(rule, holder, value.at, message, _one_of(patterns))
+            yield _finding(rule, holder, value.at, _is(holder, subject, value), _one_of(patterns))
 
 
 def _fits(subject: str, value: Value, patterns: Sequence[str]) -> bool:
@@ -285,6 +283,12 @@ def _shares(
         names = tuple(holder.name for holder in members)
         message = f"{what} is {float(total) * 100:.6g}%{when}"
         yield Finding(rule, at, message, f"at most {float(most) * 100:.6g}% is allowed", names)
+
+
+def _is(holder: Holder, subject: str, value: Value) -> str:
+    if value.text == ANY_TEXT:
+        return f"`{subject}` of {_of(holder)} cannot be known: it is set here, outside of the spec"
+    return f"`{subject}` of {_of(holder)} is {quote(value.text)}"
 
 
 def _of(holder: Holder) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -9,6 +10,7 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
+from wdspec.policies.patterns import ANY_TEXT
 from wdspec.policies.places import Place, is_pinned, places_of
 from wdspec.spec.build import Composition
 from wdspec.spec.sources import Draft
@@ -16,11 +18,15 @@ from wdspec.spec.spec import Source, Spec
 from wdspec.spec.tree import MapNode, Node, locate, scalars
 from wdspec.spec.validation import keys_of
 
+_SERVER = re.compile("endpoint|url|host|proxy", re.IGNORECASE)
+"""Arguments of stores that name a server."""
+
 
 class Value(NamedTuple):
     """A value of a subject."""
 
     text: str
+    """`ANY_TEXT` if it is unknown."""
     at: Node
 
 
@@ -64,10 +70,11 @@ class Holder:
         return places_of(self.composition, self.leaf, self.source)
 
     def stated(self, key: str) -> list[Value] | None:
-        """The values of a key of the spec language that is set; None if it is not."""
-        found = _stated(self.model, self.node, key)
+        """The values of a key of the spec language that is set; None if it is not, or has only blank text."""
+        look = _servers if key == "storage.endpoint" else _stated
+        found = look(self.model, self.node, key)
         if found is None and self.source is not None and key.partition(".")[0] in keys_of(Spec):
-            found = _stated(self.composition.spec, self.composition.top, key)
+            found = look(self.composition.spec, self.composition.top, key)
         if found is None and key == "revision" and is_pinned(self.places):
             return [Value(place.text, place.at) for place in self.places]
         return found
@@ -75,7 +82,9 @@ class Holder:
     def values(self, key: str) -> list[Value]:
         """The values of a key, those by default included."""
         found = self.stated(key)
-        return [Value(text, self.at) for text in _texts(_walk(self.model, key))] if found is None else found
+        if found is not None:
+            return found
+        return [Value(text, self.at) for text in _texts(_walk(self.model, key)) if text.strip()]
 
     @cached_property
     def functions(self) -> list[Value]:
@@ -120,8 +129,28 @@ def _stated(model: Any, node: MapNode, key: str) -> list[Value] | None:
     value = _walk(model, key)
     if value is None or (isinstance(value, (Mapping, list, tuple, Set)) and not value):
         return None
-    at = locate(held, inner)
-    return [Value(text, _find(at, text)) for text in _texts(value)]
+    at, texts = locate(held, inner), _texts(value)
+    if not any(map(str.strip, texts)):
+        return None
+    return [Value(text, _find(at, text)) for text in texts]
+
+
+def _servers(model: Any, node: MapNode, key: str) -> list[Value] | None:
+    """The endpoints of `storage`: also those among its other arguments, and those that only the environment knows."""
+    found = _stated(model, node, key) or []
+    storage = node.map_at("storage")
+    options = None if storage is None else storage.get("options")
+    found += [
+        Value(each.value, each)
+        for each in (scalars(options) if options is not None else ())
+        if isinstance(each.value, str) and "://" in each.value
+    ]
+    for name in ("env", "files"):
+        secret = None if storage is None else storage.map_at(name)
+        for argument, entry in secret.entries.items() if secret is not None else ():
+            if _SERVER.search(argument):
+                found.append(Value(ANY_TEXT, entry.key))
+    return found or None
 
 
 @cache
