@@ -126,7 +126,7 @@ def test_all_policies_hold_together(repository, validate):
 
 def test_a_waiver_of_one_file_lifts_no_rule_of_another(repository, validate):
     (repository / "own.yaml").write_text(
-        "rules:\n  r: {forbid: {scheme: ftp}}\nwaivers: [{rule: r, source: '*', reason: we want to}]\n"
+        "rules:\n  r: {forbid: {scheme: ftp}}\nwaivers: [{rule: r, source: 'a*', reason: we want to}]\n"
     )
     (repository / "pyproject.toml").write_text('[tool.wdspec]\npolicy = "own.yaml"\n')
     assert where(validate("--policy", "policy.yaml", "drafts/b.yaml")[1]) == [("P101", "drafts/b.yaml")]
@@ -141,9 +141,12 @@ def test_a_waiver_of_one_file_lifts_no_rule_of_another(repository, validate):
         ("{rule: r, source: b, reason: x}", False),
         ("{rule: r, source: a, spec: configs/*, reason: x}", False),
         ("{rule: other, source: a, reason: x}", False),
+        ("{rule: r, shards: 'http://b/*', reason: x}", True),
+        ("{rule: r, source: a, shards: [http://b/x.tar, 'http://c/*'], reason: x}", True),
+        ("{rule: r, source: a, shards: 'http://b/y*', reason: x}", False),
     ],
 )
-def test_a_waiver_names_rule_source_and_spec(waiver, is_waived, repository, validate):
+def test_a_waiver_names_rule_source_shards_and_spec(waiver, is_waived, repository, validate):
     (repository / "policy.yaml").write_text(
         f"{POLICY}  other: {{forbid: {{scheme: ftp}}}}\nwaivers:\n  - {waiver}\n"
     )
@@ -154,6 +157,18 @@ def test_a_waiver_names_rule_source_and_spec(waiver, is_waived, repository, vali
     )
     # of one file, nothing is said about entries that are for others
     assert ("W454", "policy.yaml") not in where(validate("--policy", "policy.yaml", "drafts/b.yaml")[1])
+
+
+def test_a_waiver_by_shards_is_for_sources_that_read_nothing_else(repository, validate):
+    """Whoever writes a spec chooses the names of its sources, but not what is behind a URL."""
+    waiver = "waivers: [{rule: r, source: a, shards: 'http://b/*', reason: x}]\n"
+    (repository / "policy.yaml").write_text(POLICY + waiver)
+    for shards, is_waived in (
+        ("http://b/x.tar, 'http://b/*.tar'", True),
+        ("http://b/x.tar, http://c/x.tar", False),
+    ):
+        (repository / "drafts" / "b.yaml").write_text(f"dataset: [{{name: a, shards: [{shards}]}}]\n")
+        assert (validate("--policy", "policy.yaml", "drafts/b.yaml")[1] == []) is is_waived
 
 
 RETIRING = """\

@@ -68,6 +68,12 @@ BAD = {
     "retired: ['s3://b/*']": ("E202", 1, 11, "a map of keys"),
     "rules: {a: {forbid: cache}}\nwaivers: [{rule: b, source: x, reason: y}]": ("E393", 2, 18, "no rule `b`"),
     "rules: {a: {forbid: cache}}\nwaivers: [{rule: a, reason: y}]": ("E206", 2, 11, "neither"),
+    "rules: {a: {forbid: cache}}\nwaivers: [{rule: a, source: '*', reason: y}]": (
+        "E393",
+        2,
+        11,
+        "for all specs",
+    ),
     "rules: {a: {forbid: cache}}\nwaivers: [{rule: a, source: x}]": ("E206", 2, 11, "`reason` is missing"),
     "requires: wdspec >= 99\nrulez: 1": ("E392", 1, 11, "99.0"),
 }

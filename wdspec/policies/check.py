@@ -62,7 +62,7 @@ def check_spec(policies: Sequence[Policy], composition: Composition, files: Sequ
                 continue
             used.add(rule.at)
         for finding in _violations(rule, holders, seen):
-            waivers = [each for each in waived_by if _waives(each, finding, files)]
+            waivers = [each for each in waived_by if _waives(each, finding, seen)]
             used.update(each.at for each in waivers)
             if not waivers:
                 findings.append(finding)
@@ -85,17 +85,22 @@ class _Seen:
         return self._shares
 
 
-def _waives(waiver: NamedWaiver, finding: Finding, files: Sequence[str]) -> bool:
+def _waives(waiver: NamedWaiver, finding: Finding, seen: _Seen) -> bool:
     said = waiver.waiver
     if said.rule != finding.rule.name:
         return False
-    if said.spec is not None and not any(matches(said.spec, file) for file in files):
+    if said.spec is not None and not any(matches(said.spec, file) for file in seen.files):
         return False
-    if said.source is None:
+    if said.shards is not None and not all(
+        judge(place, "shards", said.shards, False)[0] is Answer.ALL
+        for holder in seen.sources
+        if not finding.sources or holder.name in finding.sources
+        for place in holder.places
+    ):
+        return False
+    if said.source is None or (said.source == "*" and not finding.sources):
         return True
-    return all(matches(said.source, name) for name in finding.sources) and (
-        bool(finding.sources) or said.source == "*"
-    )
+    return bool(finding.sources) and all(matches(said.source, name) for name in finding.sources)
 
 
 def _is_in(rule: NamedRule, holder: Holder, files: Sequence[str]) -> bool:

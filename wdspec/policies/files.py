@@ -280,9 +280,15 @@ class _Reader:
                 )
                 message = f"this policy has no rule `{waiver.rule[:60]}`"
                 self._problems.add("E393", node.value_or_self("rule"), message, hint)
-            elif waiver.source is None and waiver.spec is None:
-                hint = "add `source: NAME`, or `spec: configs/*`"
-                self._problems.add("E206", node, "this waiver has neither `source` nor `spec`", hint)
+            elif waiver.source is None and waiver.spec is None and waiver.shards is None:
+                hint = "add `source: NAME`, `shards: s3://bucket/*`, or `spec: configs/*`"
+                message = "this waiver has neither `source` nor `shards` nor `spec`"
+                self._problems.add("E206", node, message, hint)
+            elif all(_is_any(each) for each in (waiver.source, waiver.shards, waiver.spec)):
+                hint = "name a source, shards or a spec, or remove the rule"
+                self._problems.add(
+                    "E393", node, f"this waiver lifts `{waiver.rule[:60]}` for all specs", hint
+                )
             elif not self._is_due(waiver.until):
                 yield NamedWaiver(waiver, node)
 
@@ -301,6 +307,13 @@ class _Reader:
                         hint = "write an SPDX license such as `CC-BY-4.0`, or `LicenseRef-…`; https://spdx.org/licenses/"
                         message = f"`{pattern[:60]}` matches no SPDX license"
                         self._problems.add("E393", rule.at, message, hint)
+
+
+def _is_any(patterns: str | tuple[str, ...] | None) -> bool:
+    """Whether nothing is left out by a pattern."""
+    return patterns is None or any(
+        not each.strip("*") for each in ([patterns] if isinstance(patterns, str) else patterns)
+    )
 
 
 def _conditions_of(rule: Rule) -> tuple[Condition, ...]:

@@ -283,6 +283,9 @@ class Waiver(Model):
 
     rule: Text = Field(description="The name of the rule, or `retired` or `deprecated`.")
     source: Text | None = Field(None, description="Pattern of the names of sources.")
+    shards: Annotated[Texts, BeforeValidator(_read_patterns)] | None = Field(
+        None, description="Patterns of URLs: the source reads nothing else."
+    )
     spec: Text | None = Field(None, description="Pattern of the paths of specs.")
     reason: Text = Field(description="Why it is right.")
     until: Day = Field(None, description="A date that is shown.")
