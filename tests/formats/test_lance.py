@@ -25,7 +25,7 @@ from wdspec.formats.lance import LanceTable
 from wdspec.formats.samples import no_field
 from wdspec.formats.tables import TableSamples
 from wdspec.run import remote
-from wdspec.stores.lance import LanceStore
+from wdspec.stores.lance import LanceStore, _options_of
 from wdspec.stores.store import StoreSettings
 from wdspec.testing import difference
 from wdspec.urls.urls import ShardRun, UrlSequence, has_lance, lance_url, parse_shards
@@ -492,3 +492,12 @@ def test_damage_is_an_error_or_stays_in_the_values(seeds, tmp_path):
             ends.append(left[len(found)])
         left = left[len(found) + 1 :]
     assert len(ends) <= max(2, len(seeds) // 25), ends
+
+
+def test_the_arguments_of_fsspec_that_errors_name_reach_the_library(monkeypatch):
+    from fsspec.config import conf
+
+    monkeypatch.setitem(conf, "gcs", {"token": "anon"})
+    monkeypatch.setitem(conf, "abfs", {"account_name": "us"})
+    assert _options_of("gs://bucket/a.lance", StoreSettings())["google_skip_signature"] == "true"
+    assert _options_of("az://bucket/a.lance", StoreSettings())["azure_storage_account_name"] == "us"

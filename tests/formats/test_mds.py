@@ -200,6 +200,11 @@ WRONG = {
 }
 
 
+def test_an_image_without_rows_is_an_error():
+    found, error = read(plain_shard({"x": "pil"}, [{"x": struct.pack("<III", 5, 0, 3) + b"RGB"}]))
+    assert (found, error.code) == ([], "D120")
+
+
 @pytest.mark.parametrize("encoding", WRONG)
 def test_a_value_that_its_encoding_cannot_have_is_an_error(encoding):
     if encoding in ("uint8", "int", "ndarray:float32:2"):
@@ -290,7 +295,22 @@ def test_two_columns_that_become_one_field_are_an_error():
 
 @pytest.mark.parametrize(
     "name",
-    ["../a.mds", "/etc/passwd", "a/b.mds", "..\\a.mds", ".hidden", "", "a\0.mds", "a?.mds", "{0..9}.mds", 7],
+    [
+        "../a.mds",
+        "/etc/passwd",
+        "a/b.mds",
+        "..\\a.mds",
+        ".hidden",
+        "",
+        "a\0.mds",
+        "a?.mds",
+        "{0..9}.mds",
+        7,
+        "pipe:touch a",
+        "https:a.mds",
+        "~other",
+        "-",
+    ],
 )
 def test_names_of_an_index_do_not_leave_its_folder(name, tmp_path):
     with pytest.raises(ValueError, match="not that of a file in its folder"):

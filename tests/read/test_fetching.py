@@ -287,6 +287,15 @@ def test_a_range_and_a_digest(server, tmp_path):
         assert caught.value.code == "D264", wrong
 
 
+def test_a_range_of_an_empty_object_is_an_error_at_once(server, tmp_path):
+    server.objects["empty"] = b""
+    shard = jsonl(tmp_path / "a.jsonl", [{"url": "ok/empty", "a": 0, "b": 9}])
+    with pytest.raises(FieldError) as caught:
+        read(shard, {"url": "url", "root": server.url, "bytes": ["a", "b"]})
+    assert caught.value.code == "D264"
+    assert server.requests["/ok/empty"] == 1
+
+
 def test_samples_that_are_read_at_the_same_time_share_an_object(tmp_path):
     with ObjectServer(delay=0.05) as server:
         shard = jsonl(tmp_path / "a.jsonl", [{"url": f"ok/{at // 10}"} for at in range(40)])

@@ -311,7 +311,7 @@ def _as_tiff(data: bytes) -> bytes:
     mode = data[12 : 12 + length].decode("ascii")
     pixels = data[12 + length :]
     row = -(-width // 8) if mode == "1" else width * _BYTES_OF_PIXEL.get(mode, 0)
-    if not row or row * height != len(pixels):
+    if not row or not height or row * height != len(pixels):
         raise ValueError(f"{len(pixels)} bytes are no {width}×{height} image of the mode {show_value(mode)}")
     file = io.BytesIO()
     library("PIL.Image", "images in a shard of MDS").frombytes(mode, (width, height), pixels).save(

@@ -37,7 +37,7 @@ def _name_in(file: Any, number: int) -> str | None:
     if file is None:
         return None
     name = file.get("basename") if isinstance(file, dict) else None
-    if not isinstance(name, str) or not re.fullmatch(r"(?!\.)[^\x00-\x1f/\\?#*{}\[\]%@]+", name):
+    if not isinstance(name, str) or not re.fullmatch(r"(?![.~-])[^\x00-\x1f/\\?#*{}\[\]%@:]+", name):
         raise ValueError(
             f"its shard {number} has the name {show_value(name)}, which is not that of a file in its folder"
         )

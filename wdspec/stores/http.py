@@ -99,9 +99,8 @@ class HttpObject:
             excerpt = "" if response.status in (200, 206, 416) else _excerpt(response, self._url, url)
             has_certificate = url.scheme != "https" or self._settings.client_cert is not None
             raise_for_status(response.status, response.headers, excerpt, self._login, has_certificate)
-            extent = extent_of(
-                response.status, response.headers, offset, is_range=bool(offset) or stop is not None
-            )
+            is_range = self._range(offset, stop) is not None
+            extent = extent_of(response.status, response.headers, offset, is_range=is_range)
             explain = partial(
                 http_requests.translate_error, host=url.netloc or "", retry_policy=self._retry_policy
             )

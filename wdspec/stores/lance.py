@@ -280,8 +280,9 @@ def _options_of(folder: str, settings: StoreSettings) -> dict[str, str]:
     from fsspec.config import conf
 
     said = {} if settings.login is None else settings.login.arguments(scheme)
+    configured = {name: value for each in ROWS[kind].schemes for name, value in conf.get(each, {}).items()}
     given: dict[str, Any] = {}
-    for name, value in {**conf.get(kind, {}), **said}.items():
+    for name, value in {**configured, **said}.items():
         given |= (
             {f"{name}.{each}": value[each] for each in value} if isinstance(value, dict) else {name: value}
         )
