@@ -496,6 +496,18 @@ def test_a_store_has_no_login():
     assert [store_of_location(each) for each in locations] == stores
 
 
+def test_several_epochs_of_an_endless_spec_have_no_price(tmp_path):
+    write_source(tmp_path, "a", shards=2, samples=10)
+    write(tmp_path, dataset=[{"name": "a", "shards": "a-{000..001}.tar"}], batch=5)
+    (tmp_path / "prices.yaml").write_text(PRICES)
+    within("lock", "s.yaml", folder=tmp_path)
+    arguments = ["price", "s.yaml", "--prices", "prices.yaml", "--epochs", "3"]
+    assert (
+        "the spec is endless (no `epoch`), so --epochs has no meaning"
+        in within(*arguments, folder=tmp_path, code=2)[1]
+    )
+
+
 def test_the_longest_start_of_a_url_names_the_price():
     from wdspec.cli.price import Prices, StorePrice
 

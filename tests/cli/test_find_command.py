@@ -43,6 +43,7 @@ dataset:
     join: [{shards: "captions/c-0.tar"}]
     lookup: {table: scores.parquet, fields: [score]}
     companions: {noise: {shards: "s3://noise/*.tar"}}
+    fetch: {image: {url: txt, hosts: ["s3://photos", cdn.example.net]}}
     meta: {owner: files@example.org, contact: {chat: "#files", people: [ann@example.org]}}
 meta: {owner: all@example.org, ticket: 17}
 cache: /local/cache
@@ -101,6 +102,8 @@ cache: /local/cache
         ("captions", {("other.yaml", "files", "shards", "captions/c-0.tar")}),
         ("scores.parquet", {("other.yaml", "files", "table", "scores.parquet")}),
         ("s3://noise", {("other.yaml", "files/noise", "shards", "s3://noise/*.tar")}),
+        ("s3://photos", {("other.yaml", "files", "fetch.image.hosts", "s3://photos")}),
+        ("https://cdn.example.net", {("other.yaml", "files", "fetch.image.hosts", "cdn.example.net")}),
         ("/local/cache", {("other.yaml", None, "dir", "/local/cache")}),
         ("files@example.org", {("other.yaml", "files", "meta.owner", "files@example.org")}),
         ("ann@example.org", {("other.yaml", "files", "meta.contact", "ann@example.org")}),

@@ -14,6 +14,8 @@ from referencing import Registry, Resource
 from shardmaking import write_source
 
 import wdspec
+from wdspec.cli.report_facts import ReadReport, Start
+from wdspec.cli.report_summary import summary_of
 
 SCHEMAS = Path(__file__).parent / "openlineage"
 SECTIONS = [
@@ -218,3 +220,60 @@ def test_the_summary_has_the_sections_of_the_template_and_says_what_is_missing(s
     assert "| a | https://example.org/a |" in before
     assert "| a |" not in after
     assert "| b | ? | ? | ? |" in after.partition("### Sources without an origin")[2]
+
+
+def test_documents_have_the_sources_of_nested_mixes_and_companions(spec, tmp_path):
+    write_source(tmp_path, "noise")
+    plain, other = spec["dataset"]
+    public = {"meta": {"origin": "public"}}
+    nested = {"name": "group", "dataset": [plain | public], "weight": 3}
+    noise = {
+        "shards": "noise-{000..003}.tar",
+        "license": "MIT",
+        "homepage": "https://example.org/noise",
+        **public,
+    }
+    mixed = {"dataset": [nested, other | {"companions": {"sound": "noise"}}], "companions": {"noise": noise}}
+    start(spec | mixed, None, 6, "0.json", "1.json")
+    graph = json.loads(report("1.json", form="spdx"))["@graph"]
+    assert {each["name"] for each in graph if each["type"] == "dataset_DatasetPackage"} == {"a", "b", "noise"}
+    events = [json.loads(line) for line in report("1.json", form="openlineage").splitlines()]
+    assert len(events[-1]["inputs"]) == 3
+    summary = report("1.json", form="summary").partition("### 2.2")[0]
+    assert "| a | https://example.org/a | CC-BY-4.0 |" in summary
+    assert "| noise | https://example.org/noise | MIT |" in summary
+
+
+def test_shares_of_the_summary_are_of_one_kind():
+    sources = {"text": {"samples": 60, "tokens": 6000}, "images": {"samples": 40}}
+    made = ReadReport("s", "d", 1, (0,), 1, sources, 1, ())
+    record = {"spec": {}, "read": {"stats": {"sources": {}}}}
+    lines = [line for line in summary_of(made, record).splitlines() if line[:3] in ("| t", "| i")]
+    assert [line.split(" | ")[-1] for line in lines] == ["60.00% |", "40.00% |"]
+
+
+def test_after_a_rollback_only_what_the_last_start_received_counts(spec):
+    state, *_ = start(spec, None, 4, "0.json")
+    start(spec, state, 10, "1.json", "2.json")
+    start(spec, state, 2, "3.json", "4.json")
+    for name, second in (("1", 1), ("2", 2), ("3", 3), ("4", 4)):  # they have the same second here
+        record = json.loads(Path(f"{name}.json").read_text())
+        Path(f"{name}.json").write_text(json.dumps(record | {"time": f"2999-01-01T00:00:0{second}+00:00"}))
+    found = json.loads(report(*(f"{number}.json" for number in range(5))))
+    assert sum(each["samples"] for each in found["sources"].values()) == (4 + 2) * 4
+
+
+def test_starts_from_the_same_step_are_told_apart_by_their_ranks():
+    def begun(rank):
+        return Start(rank, 8, (rank,), 0, 5, "t", 1)
+
+    made = ReadReport("s", "d", 5, (0,), 1, {}, 5, (begun(0), *map(begun, range(8))))
+    assert made.silent == 7
+
+
+def test_a_record_that_lacks_something_is_damaged(spec):
+    start(spec, None, 2, "0.json")
+    record = json.loads(Path("0.json").read_text())
+    for name in ("digest", "time"):
+        Path("1.json").write_text(json.dumps({key: each for key, each in record.items() if key != name}))
+        assert f"the record is damaged: `{name}` is missing" in within("report", "1.json", code=1)[1]

@@ -235,7 +235,7 @@ class _Search:
         rules: list[Rule],
         composition: Composition,
     ) -> Iterator[Use]:
-        """The paths, the license, the functions and the values of `meta` of a source, or of the top level."""
+        """The paths and hosts, the license, the functions and the values of `meta` of a source, or of the top level."""
         found: list[Use] = []
 
         def look(value: Scalar, kind: FilePath, key: str) -> Scalar:
@@ -247,6 +247,12 @@ class _Search:
 
         map_paths(node, model, look)
         yield from found
+        fetch = node.map_at("fetch")
+        for name, entry in fetch.entries.items() if fetch is not None else ():
+            hosts = entry.value.get("hosts") if isinstance(entry.value, MapNode) else None
+            for each in scalars(hosts) if hosts is not None else ():
+                if self._wanted.is_in(str(each.value)) or self._wanted.is_in(f"https://{each.value}"):
+                    yield Use(file, source, f"fetch.{name}.hosts", str(each.value), each.position)
         license = node.get("license")
         if isinstance(license, Scalar) and self._license.is_in(str(license.value)):
             yield Use(file, source, "license", str(license.value), license.position)

@@ -72,6 +72,8 @@ def price(
             "the sizes of the shards are not known; run `wdspec lock SPEC`, or `wdspec stats SPEC -o stats.json` and "
             "write `stats: stats.json`"
         )
+    if epochs > 1 and traffic.per != "epoch":
+        raise click.UsageError("the spec is endless (no `epoch`), so --epochs has no meaning")
     report = PriceReport(traffic, prices, epochs)
     show_report(report, form)
     return int(bool(traffic.unknown or report.uncounted))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,11 +74,11 @@ class ReadReport:
     @property
     def silent(self) -> int:
         """Processes of starts that left no record, so that what they read does not count as bytes."""
-        processes: dict[int, set[int]] = {}
+        records: dict[tuple[int, int], Counter[int]] = {}
         for start in self.starts:
-            processes.setdefault(start.first, set()).add(start.rank)
-        sizes = {start.first: start.world_size for start in self.starts}
-        return sum(sizes[first] - len(ranks) for first, ranks in processes.items())
+            records.setdefault((start.first, start.world_size), Counter())[start.rank] += 1
+        # As many starts from a step as one of its ranks has records.
+        return sum(max(ranks.values()) * size - ranks.total() for (_, size), ranks in records.items())
 
     def blocks(self) -> Iterator[Block]:
         kinds = [*Amount._fields, "bytes"]
@@ -129,9 +130,9 @@ def _cells(amounts: Mapping[str, float], totals: Mapping[str, float]) -> Iterato
         yield "?" if amount is None or not total else percent(amount / total)
 
 
-def age(record: Mapping[str, Any]) -> tuple[int, str]:
-    """How new a record is."""
-    return record["read"]["batches"], str(record.get("time", ""))
+def age(record: Mapping[str, Any]) -> tuple[str, int]:
+    """How new a record is. One of a later start is newer, also if that began at an earlier step."""
+    return str(record["time"]), record["read"]["batches"]
 
 
 def add_records(records: Mapping[str, Mapping[str, Any]]) -> ReadReport:
@@ -222,8 +223,16 @@ def _last_of_starts(records: Mapping[str, Mapping[str, Any]]) -> list[Mapping[st
 
 
 def sources_of(record: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """The entries of the sources in the spec, by name."""
-    return {str(each.get("name", "")): each for each in record["spec"].get("dataset", ())}
+    """The entries of the sources in the spec, also in nested mixes, and of companions that were read, by name."""
+
+    def leaves(entries: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+        for each in entries:
+            yield from leaves(each["dataset"]) if each.get("dataset") else [each]
+
+    spec = record["spec"]
+    found = {str(each.get("name", "")): each for each in leaves(spec.get("dataset", ()))}
+    read = record["read"]["stats"]["sources"]
+    return found | {name: each for name, each in spec.get("companions", {}).items() if name in read}
 
 
 def locations_of(entry: Mapping[str, Any]) -> list[str]:

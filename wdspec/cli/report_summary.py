@@ -135,9 +135,10 @@ def summary_of(report: ReadReport, record: Mapping[str, Any], model: str | None 
 
 def _table(report: ReadReport, entries: Mapping[str, Mapping[str, Any]], names: Sequence[str]) -> list[str]:
     rows = []
+    has_tokens = all("tokens" in each for each in report.sources.values() if each.get("samples"))
     for name in names:
         entry, amounts = entries.get(name, {}), report.sources[name]
-        share = _share(report, name, "tokens") or _share(report, name, "samples")
+        share = _share(report, name, "tokens" if has_tokens else "samples")
         cells = [
             name,
             entry.get("homepage") or "?",

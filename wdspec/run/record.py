@@ -128,7 +128,11 @@ def read_record(path: str) -> dict[str, Any] | None:
             f"the record has version {record.get('version')}, this wdspec reads version {VERSION}", file=path
         )
     parts = ("spec", "order", "topology", "versions", "environment", "read")
-    if damaged := [name for name in parts if not isinstance(record.get(name), dict)]:
+    damaged = [name for name in parts if not isinstance(record.get(name), dict)]
+    damaged += [name for name in ("digest", "samples", "time") if name not in record]
+    if not damaged and not isinstance(record["read"].get("batches"), int):
+        damaged = ["read.batches"]
+    if damaged:
         raise UsageError(f"the record is damaged: `{damaged[0]}` is missing", file=path)
     return record
 
