@@ -24,6 +24,10 @@ NC = ("*-NC-*",)
         ("CC-BY-4.0", False),
         ("NCSA", False),
         ("https://creativecommons.org/licenses/by/4.0/", False),
+        ("https://creativecommons.org/licenses/by/4.0/deed.de", False),
+        ("https://creativecommons.org/licenses/by/3.0/igo/legalcode", False),
+        ("https://creativecommons.org/licenses/by/4.0/?ref=chooser-v1", False),
+        ("https://creativecommons.org/licenses/by/4.0/../../by-nc/4.0/", True),  # not known to be free
     ],
 )
 def test_non_commercial_licenses_are_found_however_they_are_written(text, is_nc):

@@ -170,6 +170,8 @@ OTHER_PARTS = {
     "fetch": "{shards: x.jsonl, fetch: {image: {url: json.path, root: 's3://c/images/'}}}",
     "hosts": "{shards: x.jsonl, fetch: {image: {url: json.path, hosts: ['s3://c']}}}",
     "companions": "{shards: x.tar, companions: {noise: {shards: 's3://c/n.tar', chance: 0.5}}}",
+    "keys": "{shards: x.tar, keys: '@s3://c/keys.txt'}",
+    "exclude": "{shards: x.tar, exclude: '@s3://c/keys.txt'}",
 }
 
 

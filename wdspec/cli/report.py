@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import Any
 
 import click
@@ -55,6 +56,8 @@ def report(files: tuple[str, ...], form: str, model: str | None) -> None:
 
 def _read(file: str) -> dict[str, Any]:
     record = read_record(file)
+    if record is None and not os.path.exists(file):
+        raise UsageError("no such file; name a file that `wdspec.log_run` wrote", file=file)
     if record is None:
         raise UsageError(
             "this is no record of a run; name a file that `wdspec.log_run` wrote (`wdspec state` shows saved states)",

@@ -185,7 +185,9 @@ def _require(rule: NamedRule, condition: Condition, holder: Holder) -> Iterator[
         return
     values = holder.values(subject) if patterns else holder.stated(subject)
     if values is None or (patterns and not values):
-        remedy = f"add `{subject}: …`" + (f", as {_one_of(patterns)}" if patterns else "")
+        is_one = len(patterns) == 1 and "*" not in patterns[0]
+        remedy = f"add `{subject}: {patterns[0] if is_one else '…'}`"
+        remedy += f", as {_one_of(patterns)}" if patterns and not is_one else ""
         yield _finding(rule, holder, holder.at, f"{_of(holder)} has no `{subject}`", remedy)
     for value in values or () if patterns else ():
         if not _fits(subject, value, patterns):
@@ -217,7 +219,8 @@ def _licenses(rule: NamedRule, condition: Condition, holder: Holder, is_forbidde
         message = f"the license of {_of(holder)} is {quote(value.text)}"
         if unknown and (is_good or not is_forbidden):
             message += f", and `{unknown[0][:60]}` is not an SPDX license"
-        yield _finding(rule, holder, value.at, message, remedy)
+        more = "; write an SPDX license, or ask for a waiver" if is_good else ""
+        yield _finding(rule, holder, value.at, message, remedy + more)
 
 
 def _urls(rule: NamedRule, condition: Condition, holder: Holder, is_forbidden: bool) -> Iterator[Finding]:

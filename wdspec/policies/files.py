@@ -22,6 +22,7 @@ from wdspec.policies.language import (
     Rule,
     Waiver,
 )
+from wdspec.policies.places import find_text
 from wdspec.spec.files import may_have_keys, read_from_disk, reason_of
 from wdspec.spec.language.requirements import needs_newer
 from wdspec.spec.language.values import Model
@@ -117,12 +118,9 @@ def _read(place: str, shown: str, digest: str | None, may_fetch: bool, problems:
     try:
         data = _fetch(place) if is_remote else read_from_disk(place, False)
     except (OSError, ValueError, WdspecError) as error:
-        reason = error.message if isinstance(error, WdspecError) else reason_of(error)
-        problems.note(
-            Problem(
-                "E001", f"cannot read the policy {shown}: {redacted_urls(reason)}", "check the path", shown
-            )
-        )
+        reason = error.message.partition("; ")[0] if isinstance(error, WdspecError) else reason_of(error)
+        message = f"cannot read the policy {shown}: {redacted_urls(reason)}"
+        problems.note(Problem("E001", message, f"check the {'URL' if is_remote else 'path'}", shown))
         return None
     found = hashlib.sha256(data).hexdigest()
     if digest is not None and found != digest:
@@ -185,7 +183,7 @@ class _Reader:
             self._problems.add("E393", top, "this policy has no rules", hint)
         compared = [rule for rule in rules if any(map(_compares_licenses, _conditions_of(rule.rule)))]
         if compared:
-            self._check_licenses(compared)
+            self._check_licenses(compared, top)
         return Policy(self._file, tuple(rules), tuple(waivers))
 
     def _model(self, node: Node, model: type[M], where: str) -> M | None:
@@ -292,7 +290,7 @@ class _Reader:
             elif not self._is_due(waiver.until):
                 yield NamedWaiver(waiver, node)
 
-    def _check_licenses(self, rules: Sequence[NamedRule]) -> None:
+    def _check_licenses(self, rules: Sequence[NamedRule], top: MapNode) -> None:
         """Report a missing library, and patterns that match no license."""
         try:
             from wdspec.policies.licenses import is_known_pattern
@@ -306,7 +304,9 @@ class _Reader:
                     if not is_known_pattern(pattern):
                         hint = "write an SPDX license such as `CC-BY-4.0`, or `LicenseRef-…`; https://spdx.org/licenses/"
                         message = f"`{pattern[:60]}` matches no SPDX license"
-                        self._problems.add("E393", rule.at, message, hint)
+                        held = top.value_or_self("rules")
+                        node = held.value_or_self(rule.name) if isinstance(held, MapNode) else held
+                        self._problems.add("E393", find_text(node, pattern), message, hint)
 
 
 def _is_any(patterns: str | tuple[str, ...] | None) -> bool:

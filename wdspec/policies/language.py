@@ -112,6 +112,9 @@ def read_shares(value: Any) -> dict[str, Fraction]:
 
 def _share(value: Any, key: str) -> Fraction:
     match = _PERCENT.fullmatch(value) if isinstance(value, str) else None
+    if isinstance(value, str) and match is None:
+        hint = "write a part of the mix, such as `40%`"
+        refuse("E202", f"expected a share, but this is {describe(value)}", hint, key)
     share = Fraction(match[1]) / 100 if match else Fraction(str(read_number(value)))
     if not 0 <= share <= 1:
         hint = (
@@ -138,7 +141,12 @@ def _condition(subject: str, value: Any, known: Sequence[str]) -> Condition:
             else item
         )
         if not isinstance(text, str) or not text.strip():
-            refuse("E202", f"expected a pattern, but this is {describe(item)}", "write text", subject)
+            hint = (
+                'a path has no bucket; allow it by `shards: "/data/*"`'
+                if subject == "bucket"
+                else "write text"
+            )
+            refuse("E202", f"expected a pattern, but this is {describe(item)}", hint, subject)
         _check_pattern(subject, text)
         patterns.append(text)
     return Condition(subject, tuple(patterns))

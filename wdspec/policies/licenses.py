@@ -14,7 +14,8 @@ from wdspec.policies.patterns import matches
 _WORDS = re.compile(r"(\(|\)|\s+(?:AND|OR|WITH)\s+)", re.IGNORECASE)
 _SPACES = re.compile(r"[\s_]+")
 _OF_CC = re.compile(
-    r"https?://(?:www\.)?creativecommons\.org/(?:licenses|publicdomain)/([a-z+-]+)/(\d\.\d)?\S*",
+    r"https?://(?:www\.)?creativecommons\.org/(?:licenses|publicdomain)/([a-z+-]+)/(?:(\d\.\d)(?:/[a-z]{2,9})?/?)?"
+    r"(?:(?:deed|legalcode)(?:\.[\w-]+)*)?/?(?:[?#]\S*)?",
     re.IGNORECASE,
 )
 _OF_SPDX = re.compile(

@@ -20,7 +20,7 @@ from wdspec.spec.build import Composition
 from wdspec.spec.language.locations import RewriteRule
 from wdspec.spec.sources import Draft
 from wdspec.spec.spec import Source, Spec
-from wdspec.spec.tree import ListNode, MapNode, Node
+from wdspec.spec.tree import ListNode, MapNode, Node, scalars
 from wdspec.urls.braces import Braces
 from wdspec.urls.references import parse_place
 from wdspec.urls.rewrite import Rule, rewrite, start_of
@@ -200,9 +200,17 @@ def _written(leaf: Draft, source: Source, rules: Sequence[Rule]) -> Iterator[Pla
         yield from _of_text(node or leaf.node, text, source.base, rules)
     for join in source.join:
         for text in join.shards:
-            yield from _of_text(leaf.node.value_or_self("join"), text, join.base, rules)
+            yield from _of_text(find_text(leaf.node.value_or_self("join"), text), text, join.base, rules)
     for lookup in source.lookup:
-        yield Place(leaf.node.value_or_self("lookup"), lookup.table.partition("#")[0], lookup.base)
+        at = find_text(leaf.node.value_or_self("lookup"), lookup.table)
+        yield Place(at, lookup.table.partition("#")[0], lookup.base)
+    for key, texts in (("keys", source.only_keys), ("exclude", source.exclude)):
+        for text in texts or ():
+            if text.startswith("@") and scheme_of(text[1:]) not in (
+                "",
+                "file",
+            ):  # others are reviewed with the spec
+                yield Place(find_text(leaf.node.value_or_self(key), text), text[1:], source.base)
     for name, fetched in source.fetch.items():
         fetch = leaf.node.map_at("fetch")
         node = leaf.node if fetch is None else fetch.value_or_self(name)
@@ -214,6 +222,11 @@ def _written(leaf: Draft, source: Source, rules: Sequence[Rule]) -> Iterator[Pla
         for host in map(parse_place, fetched.hosts):
             if host.scheme:  # otherwise, a network that redirects may lead to
                 yield Place(node, f"{host.scheme}://{host.host.replace('*', ANY_TEXT)}/{ANY_TEXT}", "")
+
+
+def find_text(node: Node, text: str) -> Node:
+    """The scalar with a text in a tree, or the tree."""
+    return next((each for each in scalars(node) if each.value == text), node)
 
 
 def _of_text(

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel
 
 from wdspec.policies.patterns import ANY_TEXT
-from wdspec.policies.places import Place, is_pinned, places_of
+from wdspec.policies.places import Place, find_text, is_pinned, places_of
 from wdspec.spec.build import Composition
 from wdspec.spec.sources import Draft
 from wdspec.spec.spec import Source, Spec
@@ -103,7 +103,7 @@ class Holder:
             found += [("stage", name) for name in ([] if spec.stage is None else spec.stage.functions)]
             of_batch = {key: names for key, names in spec.functions.items() if key in ("collate", "cost")}
             found += [("batch", name) for names in of_batch.values() for name in names]
-        return [Value(name, _find(self.node.value_or_self(key), name)) for key, name in found]
+        return [Value(name, find_text(self.node.value_or_self(key), name)) for key, name in found]
 
 
 def holders_of(composition: Composition) -> list[Holder]:
@@ -114,11 +114,6 @@ def holders_of(composition: Composition) -> list[Holder]:
 def is_of_sources(key: str) -> bool:
     """Whether a key is asked of each source."""
     return key.partition(".")[0] in keys_of(Source)
-
-
-def _find(node: Node, text: str) -> Node:
-    """The scalar with a text in a tree, or the tree."""
-    return next((each for each in scalars(node) if each.value == text), node)
 
 
 def _stated(model: Any, node: MapNode, key: str) -> list[Value] | None:
@@ -132,7 +127,7 @@ def _stated(model: Any, node: MapNode, key: str) -> list[Value] | None:
     at, texts = locate(held, inner), _texts(value)
     if not any(map(str.strip, texts)):
         return None
-    return [Value(text, _find(at, text)) for text in texts]
+    return [Value(text, find_text(at, text)) for text in texts]
 
 
 def _servers(model: Any, node: MapNode, key: str) -> list[Value] | None:
