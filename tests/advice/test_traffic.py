@@ -16,7 +16,9 @@ from servers.stores import CONTAINER
 from shardmaking import write_shard, write_source
 
 import wdspec
+from wdspec.advice.sizes import KnownSizes
 from wdspec.base.amounts import size
+from wdspec.spec.files import read_from_disk
 from wdspec.stores.object_requests import LONGEST, SEGMENT, SIDES, WHOLE, count_requests
 
 PRICES = """
@@ -235,6 +237,26 @@ def test_partners_and_tables_are_counted_too(s3, bucket, monkeypatch):
     assert 2 * sum(each["read_requests"] for each in drawn) + table["requests"] == proxy.requests
     (store,) = traffic(folder, "--epochs", "2", command="simulate")["from_stores"]
     assert (store["bytes"], store["requests"]) == (proxy.bytes, proxy.requests)
+
+
+def test_sizes_in_a_lock_are_found_by_url(tmp_path):
+    """A `lookup` or a `join` that was added before the others since the lock moves them all."""
+    for name in ("a", "b", "c"):
+        write_shard(tmp_path / f"{name}.tar", [("1", {name: bytes(ord(name) * 100)})])
+        (tmp_path / f"{name}.csv").write_text(f"key,{name}\n1,{'7' * ord(name)}\n")
+    joins = [{"shards": f"{name}.tar"} for name in "bc"]
+    lookups = [{"table": f"{name}.csv", "fields": name} for name in "abc"]
+    source = {"name": "s", "shards": "a.tar", "join": joins, "lookup": lookups}
+    (tmp_path / "s.yaml").write_text(json.dumps({"dataset": [source]}))
+    within("lock", "s.yaml", folder=tmp_path)
+    source.update(join=joins[1:], lookup=[lookups[2], lookups[0]])
+    (tmp_path / "s.yaml").write_text(json.dumps({"dataset": [source]}))
+    spec = wdspec.load(str(tmp_path / "s.yaml"))
+    known = KnownSizes.read(spec, read_from_disk)
+    assert known is not None
+    for name in "ac":
+        assert known.of_tables(spec.sources[0])[f"{name}.csv"] == (tmp_path / f"{name}.csv").stat().st_size
+    assert known.of_partners(spec.sources[0])["c.tar"] == (tmp_path / "c.tar").stat().st_size
 
 
 SHUFFLED = {"pass": "pad", "reshuffle": True}

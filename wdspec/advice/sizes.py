@@ -48,15 +48,15 @@ class KnownSizes:
         }
         return {**(_sizes(locked) if locked else {}), **measured}
 
-    def of_partners(self, source: Source, number: int) -> Mapping[str, int | None]:
-        """The bytes of the shards of a `join` of a source, by URL."""
+    def of_partners(self, source: Source) -> Mapping[str, int | None]:
+        """The bytes of the shards of all `join`s of a source, by URL."""
         locked = self._locked(source)
-        return _sizes(locked.joins[number]) if locked and number < len(locked.joins) else {}
+        return {url: size for each in (locked.joins if locked else ()) for url, size in _sizes(each).items()}
 
-    def of_table(self, source: Source, number: int) -> int | None:
-        """The bytes of the table of a `lookup` of a source."""
+    def of_tables(self, source: Source) -> Mapping[str, int | None]:
+        """The bytes of the tables of all `lookup`s of a source, by URL."""
         locked = self._locked(source)
-        return locked.tables[number].size if locked and number < len(locked.tables) else None
+        return {url: size for each in (locked.tables if locked else ()) for url, size in _sizes(each).items()}
 
     def count_samples(self, source: Source) -> int | None:
         """The samples of a source that are read: those that it declares, or those that were measured."""

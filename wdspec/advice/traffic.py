@@ -188,15 +188,15 @@ def find_traffic(explanation: Explanation, read: ReadFile = read_from_disk) -> T
             continue
         found += _count(reading, "shards", shards, sizes, source.format, storage)
         for place, join in enumerate(source.join):
-            sizes = known.of_partners(source, place)
+            sizes = known.of_partners(source)
             partners = [shard.partners[place] for shard in shards]
             is_out_of_order = join.on is not None and _is_requested(partners, storage)
             if is_out_of_order or any(sizes.get(partner.text) is None for partner in partners):
                 unknown.append(Unknown(source.name, "join"))
             else:
                 found += _count(reading, "join", partners, sizes, join.format, storage)
-        for place, lookup in enumerate(source.lookup):
-            table, length = table_url(lookup), known.of_table(source, place)
+        for table in map(table_url, source.lookup):
+            length = known.of_tables(source).get(table.text)
             if length is None:
                 unknown.append(Unknown(source.name, "lookup"))
             else:

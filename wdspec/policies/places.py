@@ -204,8 +204,8 @@ def _written(leaf: Draft, source: Source, rules: Sequence[Rule]) -> Iterator[Pla
     for lookup in source.lookup:
         at = find_text(leaf.node.value_or_self("lookup"), lookup.table)
         yield Place(at, lookup.table.partition("#")[0], lookup.base)
-    for key, texts in (("keys", source.only_keys), ("exclude", source.exclude)):
-        for text in texts or ():
+    for key, named in (("keys", source.only_keys), ("exclude", source.exclude)):
+        for text in named or ():
             if text.startswith("@") and scheme_of(text[1:]) not in (
                 "",
                 "file",
