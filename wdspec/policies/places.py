@@ -206,10 +206,8 @@ def _written(leaf: Draft, source: Source, rules: Sequence[Rule]) -> Iterator[Pla
         yield Place(at, lookup.table.partition("#")[0], lookup.base)
     for key, named in (("keys", source.only_keys), ("exclude", source.exclude)):
         for text in named or ():
-            if text.startswith("@") and scheme_of(text[1:]) not in (
-                "",
-                "file",
-            ):  # others are reviewed with the spec
+            is_remote = text.startswith("@") and scheme_of(text[1:]) not in ("", "file")
+            if is_remote:  # others are reviewed with the spec
                 yield Place(find_text(leaf.node.value_or_self(key), text), text[1:], source.base)
     for name, fetched in source.fetch.items():
         fetch = leaf.node.map_at("fetch")
