@@ -161,12 +161,8 @@ def _read_parquet(data):
 def _read_arrow(data):
     import pyarrow as pa
 
-    if data[:6] != b"ARROW1":
-        return _named(pa.ipc.open_stream(data).read_all().to_pylist())
-    try:
-        return _named(pa.ipc.open_file(data).read_all().to_pylist())
-    except (OSError, pa.ArrowInvalid):  # the places in the footer, without which the file can be read
-        return _named(pa.ipc.open_stream(data[8:]).read_all().to_pylist())
+    # Not by the places in the footer, which the program does not need: wrong ones end the process within pyarrow.
+    return _named(pa.ipc.open_stream(data[8:] if data[:6] == b"ARROW1" else data).read_all().to_pylist())
 
 
 def _read_npy(data):
