@@ -123,6 +123,15 @@ def test_an_update_keeps_the_checksums_of_unchanged_shards(folder):
     assert known == (sums(folder / "here")[0], None, sums(folder / "here")[2])
 
 
+def test_an_update_with_checksums_reads_all_shards_again(folder):
+    lock(folder, "--hash")
+    change_a_byte(folder / "here" / "a-001.tar")
+    assert "1 shard not as locked" in lock(folder, "--check", code=1)
+    lock(folder, "--update", "--hash")
+    assert Lock.read(folder / "s.lock.json").sources["a"].hashes == tuple(sums(folder / "here"))
+    assert "as locked; compared: 3 checksums" in lock(folder, "--check")
+
+
 def test_the_digest_is_of_the_data_and_a_license_must_fit(folder):
     lock(folder)
     before = Lock.read(folder / "s.lock.json")

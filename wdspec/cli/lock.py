@@ -43,7 +43,7 @@ _COMPARED = {
     "hashes",
     is_flag=True,
     help="Also read all shards and record the SHA-256 of each, from where an interrupted command stopped. With "
-    "--check: also read shards whose ETag is as locked.",
+    "--update: read all shards again. With --check: also read shards whose ETag is as locked.",
 )
 @choosing_engine(threads=SIDES)
 def lock(
@@ -76,7 +76,7 @@ def lock(
             files.append(LockFile(path, known, changes, compared))
         else:
             before, _ = read_earlier(path, b'"lock":', "lock", lambda text: Lock.of_text(text, "the lock"))
-            found = lock_spec(spec, before, start_engine, update)
+            found = lock_spec(spec, before, start_engine, update, keep_hashes=not (update and hashes))
             _save(path, found)
             if hashes:
                 hash_shards(found, spec, partial(_save, path), start_engine)

@@ -67,6 +67,7 @@ def lock_spec(
     before: Lock | None = None,
     start_engine: Callable[[], Engine] = ThreadEngine,
     update: bool = False,
+    keep_hashes: bool = True,
 ) -> Lock:
     """Lock the current shards of a spec.
 
@@ -75,6 +76,7 @@ def lock_spec(
         before: an earlier lock; sources with the same shards and location in the spec are kept.
         start_engine: returns an engine that asks the stores, for each source.
         update: whether to ask about all sources; then only checksums of unchanged shards are kept.
+        keep_hashes: whether to keep these at all: other bytes may have the same size and time.
 
     Raises:
         UsageError: URLs contain a secret.
@@ -99,7 +101,7 @@ def lock_spec(
             pinned = replace(storage, pins=commits)
             stats = _ask_store(source, pinned, shards, start_engine(), allow_missing=False)
             objects = tuple(each or ObjectStat() for each in stats)
-            hashes = _keep_hashes(was, via, shards, objects)
+            hashes = _keep_hashes(was, via, shards, objects) if keep_hashes else ()
             locked.append(LockedSource(texts, via, runs, objects, commits=commits, hashes=hashes))
         first, *parts = locked
         joins, tables = tuple(parts[: len(source.join)]), tuple(parts[len(source.join) :])
