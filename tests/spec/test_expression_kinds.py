@@ -67,6 +67,8 @@ def test_equality_compares_every_kind_with_none(value, none):
         ("'3' == cls", 3, "compares the text '3' with the number 3; write `3 == cls`"),
         ("cls == 3", "3", "compares the text '3' with the number 3; write `cls == '3'`"),
         ("cls in ['1', '3']", 3, "compares the number 3 with the text '1'; write `cls in [1, 3]`"),
+        ("cls == [1, 2]", 3, "compares the number 3 with the list [1, 2]; write `cls in [1, 2]`"),
+        ("['a'] != cls", "b", "write `cls not in ['a']`"),
         ("cls in ['1', none]", 3, r"with the text '1'; write `cls in \[1, none\]`"),
         ("cls not in [1, 3]", "x", "compares the text 'x' with the number 1; write `cls not in ['1', '3']`"),
         ("json.ok == 1", True, "compares the boolean true with the number 1; write `json.ok == true`"),

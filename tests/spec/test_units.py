@@ -78,7 +78,9 @@ def test_numbers_next_to_them_have_no_warning(spec: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("parts", "hint"),
     [
-        (("90%", "10%"), "all of 10% is in 90%: write `subset: [10%, 90%]` in place of 90%"),
+        (("90%", "10%"), "all of 10% is in 90%: write `subset: [90%, 100%]` in place of 10%"),
+        (("10%", "20%"), "all of 10% is in 20%: write `subset: [20%, 30%]` in place of 10%"),
+        (("10%", "95%"), "all of 10% is in 95%: write `subset: [10%, 95%]` in place of 95%"),
         (({"part": "90%", "seed": 1}, ["90%", "100%"]), "parts with another `seed` or `of` overlap"),
         ((["0%", "60%"], ["50%", "100%"]), "choose ranges of `subset` that do not overlap"),
         (("90%", ["90%", "100%"]), ""),

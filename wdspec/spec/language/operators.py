@@ -70,6 +70,8 @@ _OF_DTYPES = {
     "U": "text",
     "S": "bytes",
 }
+_WITHIN = {"==": "in", "!=": "not in"}
+"""What to write in place of a comparison with a list."""
 _EMPTY = {"text": "''", "list": "[]", "boolean": "false"}
 """What to write for a value that is null, by the kind that it should have; 0 for others."""
 
@@ -198,6 +200,8 @@ def _describe_kinds(sign: str, left: Any, right: Any, of_left: str, of_right: st
             written = _evaluate(constant)
             if kind_of(value) == "bytes" and kind_of(written) == "text" and field.isidentifier():
                 return f"{found}; to read the field as text, write `decode: {{{field}: txt}}`"
+            if sign in _WITHIN and kind_of(written) == "list":
+                return f"{found}; write `{field} {_WITHIN[sign]} {constant}`"
             new = _convert(written, kind_of(value))
             if new is None or (
                 kind_of(value) == "text" and sign in ("<", "<=", ">=", ">")
@@ -283,5 +287,5 @@ def _name(value: Any) -> str:
         return f"the boolean {str(value).lower()}"
     if getattr(value, "shape", ()):
         return f"an array of the shape {tuple(value.shape)}"
-    shown = show_value(value, 40)
+    shown = show_value(list(value) if isinstance(value, tuple) else value, 40)
     return shown if shown.startswith("a") else f"the {kind} {shown}"

@@ -802,7 +802,8 @@ def repeated_fields(composition: Composition) -> Findings:
             seen = twice[0].rstrip(";").split(";")
             again = next((name for n, name in enumerate(seen) if _repeats(seen[: n + 1])), seen[0])
             kept = ";".join(name for n, name in enumerate(seen) if not n or not _repeats(seen[: n + 1]))
-            hint = "name it once" if len(seen) == 1 else f"write `{kept}`, as letter case is ignored"
+            reason = ", as letter case is ignored" * (seen.count(again) == 1)
+            hint = "name it once" if len(seen) == 1 else f"write `{kept}`{reason}"
             yield Finding(node.entries[key].value, f"`{key}` names `{again}` twice", hint)
     for leaf, source in composition.models:
         for new, olds in source.rename.items():
