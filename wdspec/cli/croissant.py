@@ -20,6 +20,7 @@ import yaml
 
 from wdspec.advice.explanation import ExplainedSource, Explanation, explain_spec
 from wdspec.advice.words import ExplainedField
+from wdspec.base.amounts import pluralize
 from wdspec.base.errors import UsageError, did_you_mean
 from wdspec.base.redaction import escape_json, redacted_urls
 from wdspec.cli.spec_options import SpecChoice, choosing_spec
@@ -241,7 +242,7 @@ def _distribution(
         "@type": "cr:FileSet",
         "@id": f"{name}/shards",
         "name": f"{name}/shards",
-        "description": f"{len(shards):,} shards",
+        "description": pluralize(len(shards), "shard"),
         "containedIn": {"@id": name},
         "encodingFormat": "application/x-tar",
         "includes": [text[len(place) :] for text in shown],
