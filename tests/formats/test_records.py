@@ -318,6 +318,17 @@ def test_a_name_that_occurs_twice_in_a_record_is_an_error_and_never_the_last_val
     assert f"two values named {name!r}" in error.message
 
 
+@pytest.mark.parametrize("value", ['{"x": 1, "x": 2}', '[{"y": {"x": 1, "z": 3, "x": 1}}]'])
+def test_a_name_that_occurs_twice_within_a_line_of_json_is_an_error(value):
+    data = (
+        f'{{"__key__": "a", "m": {{"x": 1}}}}\n{{"__key__": "b", "m": {value}}}\n{{"__key__": "c", "m": 1}}\n'
+    )
+    errors = []
+    found = list(reader(data.encode(), "jsonl", on_error=errors.append))
+    assert [sample["__key__"] for sample in found] == ["a", "c"]
+    assert [(error.code, "two values named 'x'" in error.message) for error in errors] == [("D206", True)]
+
+
 def test_a_byte_order_mark_is_no_part_of_a_line_of_json_and_utf_16_is_named():
     found, error = read(b"\xef\xbb\xbf" + pack("jsonl", samples(2, "jsonl")), "jsonl")
     assert [sample["__key__"] for sample in found] == ["k0", "k1"]

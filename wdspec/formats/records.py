@@ -313,12 +313,14 @@ def _msgpack(msgpack: Any) -> RecordSplitter:
 def _split_lines(piece: bytes, is_last: bool) -> Iterator[Record]:
     """Split lines of JSON. Empty lines are ignored, and the last line may lack its newline."""
     start, size = 0, len(piece)
-    pairs: list[tuple[str, Any]] = []
+    twice = ""
 
-    def build(found: list[tuple[str, Any]]) -> dict[str, Any]:
-        nonlocal pairs
-        pairs = found  # at last those of the record itself
-        return dict(found)
+    def build(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        nonlocal twice
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            twice = find_repeated(name for name, _ in pairs)
+        return found
 
     parse = json.JSONDecoder(object_pairs_hook=build).decode
     while start < size:
@@ -328,11 +330,10 @@ def _split_lines(piece: bytes, is_last: bool) -> Iterator[Record]:
                 return
             end = size
         line = piece[start:end].removeprefix(BOM_UTF8)
-        start = end
+        start, twice = end, ""
         try:
             value = parse(line.decode("utf-8")) if line.strip() else NOTHING
-            is_repeated = type(value) is dict and len(pairs) > len(value)
-            yield Record(value, start, twice=find_repeated(name for name, _ in pairs) if is_repeated else "")
+            yield Record(value, start, twice=twice)
         except (ValueError, RecursionError) as error:
             if name_wide(line) or (isinstance(error, UnicodeDecodeError) and line.endswith(b"\n")):
                 seen = describe_encoding(line)
