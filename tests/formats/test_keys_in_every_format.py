@@ -8,6 +8,7 @@ import pyarrow
 import pyarrow.feather
 import pyarrow.parquet
 import pytest
+from keychanges import KEYS as DECLARED
 
 import wdspec
 
@@ -43,6 +44,13 @@ KEYS = {
     "shuffle": {"shuffle": 5},
     "order": {"order": "sequential", "shuffle": 0},
     "interleave": {"interleave": 2},
+    "select": {"select": "builtins:bool"},
+    "make": {"make": {"label": {"label": "txt", "names": [f"text {n}" for n in range(12)]}}},
+    "companions": {
+        "companions": {"other": {"shards": "b.{format}", "shuffle": 0}},
+        "make": {"pair": {"take": "other.text"}},
+    },
+    "fetch": {"fetch": {"page": {"url": "{cls}.html", "root": "objects"}}},
     "decode of text": {"decode": {"txt": "txt", "cls": "cls", "json": "json"}},
     "decode of whole samples": {"decode": ["rgb8", "json"]},
     "join": {
@@ -100,6 +108,9 @@ def shards(tmp_path_factory):
     table = [f"{row['__key__']},{row['__key__'][1:]}" for row in ROWS]
     table += [f"{label},{label}.5" for label in range(3)] + [f"text {n},{n}" for n in range(6)]
     (folder / "t.csv").write_text("key,score\n" + "\n".join(table) + "\n")
+    (folder / "objects").mkdir()
+    for label in range(3):
+        (folder / "objects" / f"{label}.html").write_text(f"page {label}")
     return folder
 
 
@@ -107,6 +118,7 @@ def outcome(path, source, **top):
     """The samples or batches of a pass without their URLs, or the start of the error."""
     folder, format = f"{path.parent}/", path.suffix[1:]
     text = json.dumps(source).replace("b.{format}", f"{folder}b.{format}").replace("t.csv", f"{folder}t.csv")
+    text = text.replace("objects", f"{folder}objects")
     try:
         with wdspec.loader(
             {"dataset": [{"name": "a", "shards": str(path), **json.loads(text)}], "epoch": "pass", **top},
@@ -118,6 +130,33 @@ def outcome(path, source, **top):
     for sample in samples:
         del sample["__url__"]
     return samples if not top else [repr(each) for each in samples]
+
+
+OTHER_FORMATS = {"shards", "scale", "scaleprob", "tokens"}
+"""They choose the format, or are for images and token files."""
+MIXES = {
+    "name",
+    "mix",
+    "key",
+    "probability",
+    "weight",
+    "upsample",
+    "samples",
+    "bytes",
+    "mean_cost",
+    "max_passes",
+}
+MIXES |= {"on_exhausted", "aistore"}
+"""They are about shards as a whole, and how often each source is read."""
+
+
+def test_every_key_that_changes_samples_has_a_case():
+    declared = {
+        name.split()[1].partition(".")[0]
+        for name, key in DECLARED.items()
+        if name.startswith("source ") and key.affects.what != "neither"
+    }
+    assert declared - OTHER_FORMATS - MIXES <= set().union(*KEYS.values())
 
 
 @pytest.mark.parametrize("source", KEYS.values(), ids=KEYS)
