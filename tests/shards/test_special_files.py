@@ -9,6 +9,8 @@ from shardmaking import write_shard
 
 import wdspec
 from wdspec.base.errors import ShardError
+from wdspec.cli.croissant import read_statements
+from wdspec.steps import make_label
 
 SPEC = "wdspec: 1\ndataset:\n  - shards: {shards}\n    extensions: txt\n{more}epoch: pass\n"
 
@@ -83,6 +85,22 @@ def test_commands_on_shards_refuse_a_pipe(folder):
     for command in ("ls", "cat", "head"):
         text = "".join(within(command, "pipe.tar", code=1))
         assert "it is a pipe, not a regular file" in text, command
+
+
+@pytest.mark.parametrize("kind", ["recipe", "manifest"])
+def test_a_pipe_is_no_list_of_what_to_create(folder, kind):
+    text = "".join(within("create", "pipe", "--as", kind, "-o", "new.tar", code=1))
+    assert "it is a pipe, not a regular file" in text
+
+
+def test_a_pipe_is_no_file_of_statements(folder):
+    with pytest.raises(OSError, match="it is a pipe, not a regular file"):
+        read_statements("pipe")
+
+
+def test_a_pipe_is_no_list_of_classes(folder):
+    with pytest.raises(wdspec.WdspecError, match="it is a pipe, not a regular file"):
+        make_label(file="pipe")
 
 
 def test_a_command_reads_a_pipe_where_that_is_meant(folder):

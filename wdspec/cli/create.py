@@ -224,7 +224,8 @@ def _lines(path: str) -> AbstractContextManager[TextIO]:
     if path == "-":
         return nullcontext(sys.stdin)
     try:
-        opened = open(path, encoding="utf-8-sig", errors="surrogateescape", newline="")  # noqa: SIM115 - returned
+        file = open_regular(path, descriptors=True)
+        opened = io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline="")
         if name_wide(head := cast(io.BufferedReader, opened.buffer).peek()):
             opened.close()
             raise UsageError(describe_encoding(head), location=path)

@@ -7,6 +7,7 @@ vocabulary, which a YAML file provides.
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import re
@@ -22,6 +23,7 @@ from wdspec.advice.explanation import ExplainedSource, Explanation, explain_spec
 from wdspec.advice.words import ExplainedField
 from wdspec.base.amounts import pluralize
 from wdspec.base.errors import UsageError, did_you_mean
+from wdspec.base.files import open_regular
 from wdspec.base.redaction import escape_json, redacted_urls
 from wdspec.cli.spec_options import SpecChoice, choosing_spec
 from wdspec.shards.lock import Lock
@@ -366,7 +368,7 @@ def read_statements(path: str) -> dict[str, Any]:
         UsageError: the file is not a map of known statements.
         OSError: it cannot be read.
     """
-    with open(path, encoding="utf-8") as file:
+    with io.TextIOWrapper(open_regular(path, descriptors=True), encoding="utf-8") as file:
         try:
             content = yaml.safe_load(file)
         except (yaml.YAMLError, UnicodeDecodeError) as error:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from wdspec.base.amounts import show_value
 from wdspec.base.errors import FieldError, SpecError, UsageError, did_you_mean
+from wdspec.base.files import open_regular
 from wdspec.spec.language.making import Label
 
 if TYPE_CHECKING:
@@ -116,7 +118,7 @@ def read_classes(file: str) -> dict[str, int]:
         return SpecError(f"`label`: {file} {what}")
 
     try:
-        with open(file, encoding="utf-8-sig", newline="") as opened:
+        with io.TextIOWrapper(open_regular(file), encoding="utf-8-sig", newline="") as opened:
             text = opened.read()
     except FileNotFoundError:
         raise refuse("does not exist; correct the path of `file`, which is relative to the spec") from None
