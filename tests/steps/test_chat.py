@@ -423,6 +423,7 @@ def test_the_last_answer_is_known_where_only_earlier_ones_are_written_in_another
         ("{{ messages.pop() }}", "cannot write a conversation of a user and an assistant: the template .* unsafe"),
         (LOOP.format("{{ m.content }}{% generation %}{% endgeneration %}"), "does not contain what the assistant"),
         (LOOP.format("{% generation %}{{ m.content }}{% endgeneration %}"), "an answer ends with 'first answer'"),
+        (LOOP.format("<|im_start|>{{ m.role }}: {{ m.content }}"), r"so '<\|im_start\|>assistant: ' would be trained"),
     ],
 )  # fmt: skip
 def test_templates_that_cannot_be_used_are_errors(source: str, message: str, tmp_path: Path) -> None:

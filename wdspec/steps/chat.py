@@ -234,6 +234,8 @@ class Chat:
                 raise SpecError(
                     f"`chat`: `{{% generation %}}` of {template.name} does not contain what the assistant wrote"
                 )
+            if not template.has_generation:
+                self._check_head(messages[: messages.index(message)], text.text[inside[0] : start])
             written = text.text[inside[0] : inside[1]]
             if not re.search(f"(?:{ends.pattern})\\s*\\Z", written):
                 raise SpecError(
@@ -241,6 +243,23 @@ class Chat:
                     f"that has a loss, so a model would not learn to end its turn. Is {template.name} the template of "
                     "this tokenizer? Put the token inside `{% generation %}`, or write `loss: all`"
                 )
+
+
+    def _check_head(self, before: Sequence[Message], head: str) -> None:
+        """Check that what comes before the text of an answer is what a model is to write, and not the prompt for it.
+
+        Args:
+            before: the messages before the answer.
+            head: what the template adds before the text of the answer, and would be trained. After the prompt for an
+                answer, this is a part of the answer, such as `<think>`. Without one, it is what should be the prompt.
+        """
+        render = self._template.render
+        if head.strip() and render(before, prompt=True).text == render(before).text:
+            raise SpecError(
+                f"`chat`: the template {self._template.name} has no prompt for an answer, so {head!r} would be trained "
+                "before each answer. Write it where `{% if add_generation_prompt %}` asks for it, at the end of the "
+                "template, or put `{% generation %}` before and `{% endgeneration %}` after the answer"
+            )
 
 
 def _shared_length(text: str, other: str) -> int:
