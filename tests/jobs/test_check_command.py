@@ -264,6 +264,20 @@ def test_inconsistent_fields_are_counted(folder):
     assert "1 of 20 samples lack `cls`" in problem["message"]
 
 
+def test_only_images_of_one_group_need_one_shape(folder):
+    shapes = [(64, 64), (64, 128), (64, 64), (64, 128), (32, 64)]
+    pictures = [io.BytesIO() for _ in shapes]
+    for file, size in zip(pictures, shapes, strict=True):
+        Image.new("L" if size == (32, 64) else "RGB", size).save(file, "png")
+    write_shard(folder / "b-0.tar", [(f"k{n}", {"png": each.getvalue()}) for n, each in enumerate(pictures)])
+    source = [{"name": "b", "shards": "b-0.tar", "decode": "rgb8"}]
+    for group_by, expected in (("png.width + png.height", []), ("png.width", ["D210"])):
+        spec(folder, source, batch={"size": 2, "group_by": group_by})
+        problems = {each["code"]: each for each in found(folder, "--all", code=bool(expected))["problems"]}
+        assert {*problems} - {"D304"} == {*expected, "D305"}
+        assert "the decoder converts them" in problems["D305"]["message"]
+
+
 def test_more_slots_than_shards_are_reported(folder):
     spec(folder, [{"name": "a", "shards": "a-{000..005}.tar"}], elastic={"ranks": 4, "workers": 4}, batch=4)
     assert codes(found(folder, code=0)) == ["W512"]

@@ -11,8 +11,8 @@ from __future__ import annotations
 import importlib.util
 import json
 import math
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterator
 from dataclasses import replace
 from fractions import Fraction
 from statistics import median
@@ -21,6 +21,7 @@ from typing import Any
 from wdspec.advice.on_plan import split_shards
 from wdspec.base.amounts import join_names, percent, pluralize
 from wdspec.base.errors import FieldError, ShardError, WdspecError
+from wdspec.fields.measures import FINISHED, Measures
 from wdspec.formats.tables import compare_kinds
 from wdspec.jobs.check.facts import (
     CLASS_NAMES,
@@ -35,7 +36,9 @@ from wdspec.planning.order import lanes_of, shuffle_size
 from wdspec.read.budget import Budget
 from wdspec.read.left import cause_in_words, describe_left, lost_part
 from wdspec.read.transform import UserFunctions
+from wdspec.spec.language.expressions import PathBeforeMap, parse_expression
 from wdspec.spec.language.options import Errors
+from wdspec.spec.spec import Spec
 from wdspec.write.recipes import CLASS_FIELDS
 
 FEWEST_SHARDS = 4
@@ -223,10 +226,12 @@ def odd_images(collection: CheckedData) -> Iterator[DataProblem]:
             (most, _), *others = sorted(facts.modes.items(), key=lambda item: -item[1].times)
             count = sum(seen.times for seen in facts.modes.values())
             for mode, seen in collection.first(source, "D305", others):
-                message = (
-                    f"{seen.times:,} of {count:,} images are {mode}, but most are {most}; let a decoder convert them, "
-                    "or drop them with `select`"
+                remedy = (
+                    "let a decoder convert them, or drop them with `select`"
+                    if "bytes" in facts.kinds
+                    else "the decoder converts them; drop them with `select` if they do not belong here"
                 )
+                message = f"{seen.times:,} of {count:,} images are {mode}, but most are {most}; {remedy}"
                 yield DataProblem.at("D305", message, source.name, seen.first, name)
         if facts.sizes and facts.smallest and facts.largest:
             usual = _median_area(facts)
@@ -310,7 +315,8 @@ def unstackable_values(collection: CheckedData) -> Iterator[DataProblem]:
 
     Companions never go into a batch.
 
-    With `mix: {unit: batch}` each source is tried separately. Samples that are packed need no shape in common.
+    With `mix: {unit: batch}` each source is tried separately, and with `batch.group_by` each group. Samples that are
+    packed need no shape in common.
     """
     spec = collection.spec
     if spec.batch is None or spec.batch.pack is not None or importlib.util.find_spec("torch") is None:
@@ -329,11 +335,14 @@ def _try_batch(collection: CheckedData, sources: list[CheckedSource]) -> Iterato
     places = dict(_find_different(sources))
     if len(places) < 2:
         return
-    samples = [
-        sample for place, source in places.items() if (sample := _read_again(collection, source, place))
-    ]
+    groups: dict[Hashable, list[dict[str, Any]]] = defaultdict(list)
+    for place, source in places.items():
+        if (found := _read_again(collection, source, place)) is not None:
+            raw, sample = found
+            groups[_group_of(spec, source, raw, sample)].append(sample)
     try:
-        BatchMaker(spec.batch, spec.to_tuple, spec.folder)(samples)
+        for samples in groups.values():
+            BatchMaker(spec.batch, spec.to_tuple, spec.folder)(samples)
     except FieldError as error:
         names = ", ".join(dict.fromkeys(source.name for source in places.values()))
         problem = DataProblem.of(error, "batch", source=names)
@@ -360,8 +369,10 @@ def _find_different(sources: list[CheckedSource]) -> Iterator[tuple[SamplePlace,
                 yield place, source
 
 
-def _read_again(collection: CheckedData, source: CheckedSource, place: SamplePlace) -> dict[str, Any] | None:
-    """Read a sample again, and apply the steps of its source."""
+def _read_again(
+    collection: CheckedData, source: CheckedSource, place: SamplePlace
+) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    """Read a sample again, and apply the steps of its source; return it before and after them."""
     looked = next(each for each in source.read if each.shard.text == place.shard)
     found = source.raw(looked, place.number)
     if found is None:
@@ -371,6 +382,29 @@ def _read_again(collection: CheckedData, source: CheckedSource, place: SamplePla
         process = source.parts.transform.build(
             budget, collection.spec.seed, looked.number, UserFunctions(False)
         )
-        return process(found[0], place.number)
+        sample = process(found[0], place.number)
     except (WdspecError, ValueError, TypeError):
         return None
+    return None if sample is None else (found[0], sample)
+
+
+def _group_of(spec: Spec, source: CheckedSource, raw: dict[str, Any], sample: dict[str, Any]) -> Hashable:
+    """The value of `batch.group_by`: only samples with the same one are in a batch; null without it."""
+    assert spec.batch is not None, "the caller checks it"
+    if spec.batch.group_by is None:
+        return None
+    expression = parse_expression(spec.batch.group_by, spec.costs)
+    transform = source.parts.transform
+    read = frozenset(str(path[0]) for path in expression.paths if not isinstance(path, PathBeforeMap))
+    measure = Measures(
+        transform.fields,
+        expression.paths,
+        expression.optional,
+        transform.tags,
+        after_map=read & transform.set_fields,
+    )
+    try:
+        values = measure({**raw, FINISHED: sample})
+        return None if values is None else str(expression.evaluate(*values))
+    except FieldError:
+        return id(sample)  # which is an error of this sample; it is not in a batch
