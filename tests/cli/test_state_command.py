@@ -102,6 +102,15 @@ def check_counts(loader):
     }
 
 
+def test_a_long_fraction_is_shown_as_a_percentage(spec, tmp_path):
+    weights = {"a": 1.234567, "b": 1}
+    for weight, expected in ((1.234567, "a 55.25%"), (2, "a 2/3")):
+        weights["a"] = weight
+        sources = [source | {"weight": weights[source["name"]]} for source in spec["dataset"]]
+        (tmp_path / "state.json").write_text(json.dumps(saved(spec | {"dataset": sources})))
+        assert f" {expected} " in run(tmp_path / "state.json")
+
+
 def test_an_unshared_batch_resumes_only_on_divisors(spec):
     whole = {**spec, "batch": {"size": 4, "accumulate": True}}
     assert describe_state(saved(whole))["legal_ranks"] == [1, 2, 4]

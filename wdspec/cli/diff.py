@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, NamedTuple
 import click
 
 from wdspec.advice import advise
-from wdspec.advice.explanation import PER_UNENDING, ExplainedSource, explain_spec
+from wdspec.advice.explanation import PER_UNENDING, ExplainedSource, explain_spec, start_in_words
 from wdspec.base.errors import SpecError, UsageError, WdspecError
 from wdspec.cli import output
 from wdspec.cli.diff_facts import Side, SourceChange, SpecDiff, StateFate, cells, fate_of_state, shorten
@@ -638,7 +638,8 @@ def _tables(diff: SpecDiff) -> Iterator[Block]:
     changes = [line for line in diff.order_changes if not line.startswith("schedule.batch ")]
     if len(changes) < len(diff.order_changes):  # a ramp has many parts, which are not in the spec
         batches = re.findall(r"^schedule\.batch (\d+)", "\n".join(diff.order_changes), re.MULTILINE)
-        changes.append(f"schedule: other shares from batch {min(map(int, batches)):,} on")
+        start = start_in_words(diff.new.explanation, min(map(int, batches)))
+        changes.append(f"schedule: other shares from {start} on")
     if changes:
         yield Table((), shorten(changes), "the order changes by")
 

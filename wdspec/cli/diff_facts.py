@@ -271,7 +271,10 @@ def flatten(value: Any, key: str = "") -> dict[str, str]:
         named = {f"{key}.{name}" if key else name: each for name, each in value.items()}
     elif isinstance(value, list) and value and all(isinstance(each, dict) for each in value):
         for number, each in enumerate(value):
-            named[f"{key}[at {each['at']}]" if "at" in each else f"{key}[{number}]"] = each
+            at = each.get("at")
+            if isinstance(at, dict):  # `{tokens: 200000}`
+                at = " ".join(f"{count} {unit}" for unit, count in at.items())
+            named[f"{key}[{number}]" if at is None else f"{key}[at {at}]"] = each
     if named:
         return {name: text for part, each in named.items() for name, text in flatten(each, part).items()}
     if value is None or value == []:

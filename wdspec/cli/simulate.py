@@ -187,7 +187,10 @@ def _batches(result: simulate_facts.SimulationResult) -> Table:
         "mean>": lambda each: output.number(each.per_batch.mean),
         "max>": lambda each: output.number(each.per_batch.max),
     }
-    step = "global batch" if result.explanation.plan.batching.batched else "global step"
+    batching = result.explanation.plan.batching
+    step = "global batch" if batching.batched else "global step"
+    if batching.windowed:
+        step = "window of each canonical rank, of all ranks together"
     return _by_source(result, columns, f"samples in a {step}")
 
 
@@ -278,7 +281,8 @@ def _runs(result: simulate_facts.SimulationResult) -> Table:
         rows.append((output.number(ranks), output.number(plan.batching.global_size // ranks), *slots))
     others = f" (or {', '.join(map(str, all_workers))})" if shown != all_workers else ""
     more = f"; up to {result.legal_ranks[-1]:,} ranks" if len(some) < len(result.legal_ranks) else ""
-    title = f"legal runs: samples per rank and step, and slots per worker by number of workers{others}{more}"
+    per = "window" if plan.batching.windowed else "step"
+    title = f"legal runs: samples per rank and {per}, and slots per worker by number of workers{others}{more}"
     columns = [f"{workers}>" for workers in shown]
     columns[0] = f"0, {columns[0]}"
     return Table(("ranks>", "samples>", *columns), rows, title)

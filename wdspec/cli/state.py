@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
+from fractions import Fraction
 from functools import partial
 from typing import Any
 
 import click
 
 from wdspec.api import require_torch
+from wdspec.base.amounts import percent
 from wdspec.base.errors import UsageError
 from wdspec.base.files import open_regular
 from wdspec.cli.output import Block, Row, Table, number, number_range, pluralize, print_json, show, table_of
@@ -22,6 +24,9 @@ from wdspec.run.record import read_record
 from wdspec.run.state import FORMAT, check_undamaged, merge_states, ranks_of, skipped_steps
 from wdspec.run.stats import describe_ranks, samples_given
 from wdspec.spec.language.steps import StepRanges
+
+LONGEST_FRACTION = 7
+"""Longer fractions are shown as a percentage."""
 
 
 @click.command()
@@ -180,7 +185,7 @@ def _blocks(title: str, state: dict[str, Any]) -> Iterator[Block]:
     yield Table((), list(_summary(state)), title)
     columns: dict[str, Callable[[dict[str, Any]], str]] = {
         "source": lambda each: each["source"],
-        "share": lambda each: each["share"],
+        "share": lambda each: _share(each["share"]),
         "samples received>": partial(_amount, "samples"),
     }
     for key in ("cost", "tokens"):
@@ -195,6 +200,11 @@ def _blocks(title: str, state: dict[str, Any]) -> Iterator[Block]:
     yield table_of(state["sources"], columns, "sources")
     if state["is_pass"]:
         yield "Slots of a pass have no state: their positions follow from the batch."
+
+
+def _share(text: str) -> str:
+    """Format a share of a state, an exact fraction: `2/3`, or `73.25%` if it is long. Other texts are kept."""
+    return percent(float(Fraction(text))) if len(text) > LONGEST_FRACTION and "/" in text else text
 
 
 def _amount(key: str, source: dict[str, Any]) -> str:

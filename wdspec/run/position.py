@@ -179,6 +179,8 @@ def _check_fits(
             f"`elastic: {{ranks: {written['ranks']}, workers: {written['workers']}}}` in the spec, which keeps the "
             "order on other topologies (`wdspec simulate` lists them)"
         )
+    if run.plan.batching.windowed:
+        changed = [line.replace("schedule.batch ", "schedule.window ", 1) for line in changed]
     if changed and not allow_changed:
         raise UsageError(
             "the spec has changed since the state was saved, so the run cannot resume exactly:\n  "
