@@ -11,8 +11,10 @@ import random
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import tokenizers_made
 from commandline import within
 from servers.hub import Hub
+from tokenizers import Tokenizer
 
 import wdspec
 from wdspec.base.process import KeyedValues
@@ -188,3 +190,40 @@ def test_a_commit_in_a_lock_cannot_be_edited_by_hand(hub, tmp_path):
     lock.write_text(lock.read_text().replace(hub.references["main"], "0" * 40))
     with pytest.raises(wdspec.UsageError, match="digest"):
         wdspec.compile(spec_of("@main"), lock=lock)
+
+
+def spec_of_tokenizer(tmp_path, revision):
+    text = "The cat sat."
+    (tmp_path / "a.jsonl").write_text(json.dumps({"text": text}) + "\n")
+    file = f"hf://{Hub.repo}@{revision}"
+    source = {"shards": str(tmp_path / "a.jsonl"), "make": {"ids": {"tokenize": "text", "file": file}}}
+    return text, {"dataset": [source], "epoch": "pass"}
+
+
+def test_a_tokenizer_is_downloaded_at_its_revision(hub, tmp_path):
+    made = [tokenizers_made.trained(kind) for kind in ("bpe", "wordpiece")]
+    first, second = (hub.commit({"tokenizer.json": each.to_str().encode()}, "main", "v2") for each in made)
+    for revision, tokenizer in ((first, made[0]), (second, made[1]), ("v2", made[1])):
+        text, spec = spec_of_tokenizer(tmp_path, revision)
+        (sample,) = wdspec.compile(spec)
+        assert sample["ids"].tolist() == Tokenizer.from_str(tokenizer.to_str()).encode(text).ids
+    hub.asked.clear()
+    (sample,) = wdspec.compile(spec_of_tokenizer(tmp_path, first)[1])
+    assert not hub.asked  # what is in a commit is downloaded once
+
+
+def test_a_tokenizer_that_is_not_on_the_hub_is_named_with_its_revision(hub, tmp_path):
+    hub.commit({"README.md": b"no tokenizer"}, "main")
+    for revision in ("main", "nowhere"):
+        with pytest.raises(
+            wdspec.SpecError, match=f"hf://{Hub.repo}@{revision} .*check the name and the revision"
+        ):
+            list(wdspec.compile(spec_of_tokenizer(tmp_path, revision)[1]))
+
+
+def test_validating_and_planning_download_no_tokenizer(hub, tmp_path):
+    hub.asked.clear()
+    _, spec = spec_of_tokenizer(tmp_path, "main")
+    assert not [each for each in wdspec.validate(spec) if each.is_error]
+    wdspec.plan(spec | {"epoch": 1})
+    assert not hub.asked

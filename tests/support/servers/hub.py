@@ -1,4 +1,4 @@
-"""A Hugging Face Hub in this process: one dataset repository, as the Hub's API describes it.
+"""A Hugging Face Hub in this process: one dataset repository, as the Hub's API describes it, and files of a model.
 
 Pages: https://huggingface.co/docs/hub/api (the endpoints), https://huggingface.co/.well-known/openapi.json (their
 answers), https://huggingface.co/docs/xet/file-id (`resolve` redirects to the bytes), and huggingface_hub 2.4.0, whose
@@ -21,7 +21,7 @@ PAGE = 3
 
 
 class Hub(LocalServer):
-    """Serves the repository `team/texts`.
+    """Serves the dataset repository `team/texts`, and the files of a model repository with this name.
 
     Args:
         token: what clients must log in with; "" for none.
@@ -100,6 +100,8 @@ class Hub(LocalServer):
                     self.send_tree(unquote(found[1]), unquote(found[2]), query)
                 elif found := re.fullmatch(rf"/datasets/{hub.repo}/resolve/([^/]+)/(.+)", path):
                     self.redirect(unquote(found[1]), unquote(found[2]))
+                elif found := re.fullmatch(rf"/{hub.repo}/resolve/([^/]+)/(.+)", path):
+                    self.send_small(unquote(found[1]), unquote(found[2]))
                 else:
                     self.answer(404, {"error": "not found"}, {"X-Error-Code": "RepoNotFound"})
 
@@ -143,13 +145,25 @@ class Hub(LocalServer):
                     more = {"Link": f'<{place}>; rel="next"'}
                 self.answer(200, entries[start : start + PAGE], more)
 
-            def redirect(self, revision: str, name: str) -> None:
+            def find(self, revision: str, name: str) -> tuple[str, bytes] | None:
                 if not (sha := self.commit_of(revision)):
-                    return
+                    return None
                 if name not in hub.commits[sha]:
                     self.answer(404, {"error": "Entry not found"}, {"X-Error-Code": "EntryNotFound"})
+                    return None
+                return sha, hub.commits[sha][name]
+
+            def send_small(self, revision: str, name: str) -> None:
+                """Send a file that is not in LFS, without a redirect."""
+                if found := self.find(revision, name):
+                    sha, content = found
+                    etag = f'"{hashlib.sha1(content).hexdigest()}"'
+                    self.send_file(content, {"X-Repo-Commit": sha, "ETag": etag})
+
+            def redirect(self, revision: str, name: str) -> None:
+                if not (found := self.find(revision, name)):
                     return
-                content = hub.commits[sha][name]
+                sha, content = found
                 about = {
                     "X-Repo-Commit": sha,
                     "X-Linked-Size": str(len(content)),
@@ -157,7 +171,7 @@ class Hub(LocalServer):
                 }
                 self.answer(302, {}, {"Location": f"{hub.url}/bytes/{sha}/{name}", **about})
 
-            def send_file(self, content: bytes) -> None:
+            def send_file(self, content: bytes, headers: dict[str, str] | None = None) -> None:
                 start, stop = 0, len(content)
                 if asked := re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", "")):
                     start, stop = int(asked[1]), min(stop, int(asked[2] or stop) + 1)
@@ -167,6 +181,8 @@ class Hub(LocalServer):
                     self.send_response(200)
                 self.send_header("Content-Length", str(stop - start))
                 self.send_header("Accept-Ranges", "bytes")
+                for header, text in (headers or {}).items():
+                    self.send_header(header, text)
                 self.end_headers()
                 if self.command != "HEAD":
                     self.wfile.write(content[start:stop])
