@@ -29,6 +29,11 @@ ADD_ALTERNATIVE = "add an alternative with `;`"
 """What to do about a field that a sample lacks, if nothing more is known."""
 
 
+def name_another(name: str) -> str:
+    """Say how a field that no key names yet can come from another file."""
+    return f"name another file that has it, as in `rename: {{{name}: {name};other}}`"
+
+
 @dataclass(frozen=True)
 class Spelling:
     """One alternative of an entry: an exact suffix or a glob, as written in the spec."""
@@ -331,6 +336,8 @@ class Naming:
             unread = f" of the {needed}; others are not read (`wdspec ls` lists them)"
         dotted = next((each for each in stored if each.startswith(f"{name}.")), None)
         remedy = f"write `rename: {{{name}: {dotted}}}`" if dotted else ADD_ALTERNATIVE
+        if not dotted and self.extensions.entries is None and name not in self.rename:
+            remedy = name_another(name)
         return FieldError(
             f"the sample has no field {name!r}{others}: {reason}, and it has {has}{unread}; "
             f"{remedy}, or set `missing: skip` or `missing: none`",

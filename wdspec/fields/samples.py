@@ -19,6 +19,7 @@ from wdspec.fields.extensions import (
     NamingWithAsides,
     is_reserved,
     listed_fields,
+    name_another,
 )
 from wdspec.fields.scale import Numbers
 from wdspec.spec.language.decoders import BY_NAME, FORMAT_OF, choose_decoder, key_for, split_decoder
@@ -324,7 +325,8 @@ class SampleFields:
             message += f". Samples also have {listed_fields(unread[:20])}, which {why}"
             dotted = next((suffix for suffix in unread if suffix.startswith(f"{name}.")), None)
             if dotted is not None and not has_extensions:
-                message = message.replace(ADD_ALTERNATIVE, f"write `rename: {{{name}: {dotted}}}`")
+                for remedy in (ADD_ALTERNATIVE, name_another(name)):
+                    message = message.replace(remedy, f"write `rename: {{{name}: {dotted}}}`")
         if same:
             place, entry = ("rename", f"{name}: ") if name in self.naming.rename else ("extensions", "")
             message += (

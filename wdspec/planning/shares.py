@@ -132,7 +132,8 @@ def _size(source: Source, by: str, shard_count: Sizer) -> int:
     if size is None:
         raise UsageError(
             f"`mix: {{by: {by}}}` needs the size of every source; run `wdspec stats SPEC`, which writes sizes to the "
-            f"file that `stats:` names (`wdspec validate` reports missing ones), add `{by}:`, or mix by shards",
+            f"file that `stats:` names (`wdspec validate` reports missing ones), add `{by}:`, or mix by shards. If "
+            "`stats` could not measure the source, write its shards again, or leave it out: `sources: {NAME: null}`",
             source=source.name,
         )
     return size

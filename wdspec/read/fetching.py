@@ -290,9 +290,11 @@ class FetchedField:
             text = None
         if not isinstance(text, str):
             kind = "bytes that are not text" if isinstance(value, bytes) else f"a {type(value).__name__}"
-            raise self._error(
-                f"`{describe_path(path)}` is {kind}, not a reference; write the path of a text", "D261"
-            )
+            remedy = "write the path of a text"
+            if isinstance(value, (list, tuple)):
+                first = describe_path((*path, 0))
+                remedy = f'make a field of each of its items, such as `{{url: "{first}"}}`'
+            raise self._error(f"`{describe_path(path)}` is {kind}, not a reference; {remedy}", "D261")
         return text
 
     def _fill(self, form: str, parts: list[Any], paths: tuple[Path, ...]) -> str:

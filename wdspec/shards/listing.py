@@ -116,6 +116,13 @@ def _describe_no_match(root: str, tail: str) -> str:
     if tail:
         return f"no file in `{root}` matches `{tail}`; correct the pattern or the directory"
     where = f"among the {len(os.listdir(root))} entries of" if os.path.isdir(root) else "in"
+    if os.path.isdir(root) and not any(
+        entry.is_file() for entry in os.scandir(root) if entry.name[:1] != "."
+    ):
+        return (
+            f"no shards {where} the directory `{root}`, but folders; for shards in these write `**/*.tar`, and to make "
+            "shards from the files of a folder for each class, `wdspec create FOLDER -o OUTPUT --classes`"
+        )
     return (
         f"no shards {where} the directory `{root}`: the names of shards end in {', '.join(TAR_SUFFIXES)}; for other "
         "names write a glob such as `*.dat`, for shards in subdirectories `**/*.tar`"

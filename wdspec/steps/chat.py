@@ -244,7 +244,6 @@ class Chat:
                     "this tokenizer? Put the token inside `{% generation %}`, or write `loss: all`"
                 )
 
-
     def _check_head(self, before: Sequence[Message], head: str) -> None:
         """Check that what comes before the text of an answer is what a model is to write, and not the prompt for it.
 

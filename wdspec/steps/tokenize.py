@@ -227,6 +227,11 @@ def _largest_id(tokenizer: Any) -> int:
 
 def _not_text(value: Any) -> FieldError:
     hint = "decode it with `txt`" if isinstance(value, bytes) else "name a field that is text"
+    if isinstance(value, list) and value and isinstance(value[0], str):
+        hint = (
+            "name one of its items, such as `texts[0]`; if these are companions, write `tokenize` in the `make` of the "
+            "companions, and `take` the ids here"
+        )
     return FieldError(f"`tokenize` needs text, but this is {show_value(value, 60)}; {hint}")
 
 

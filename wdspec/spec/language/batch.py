@@ -328,7 +328,11 @@ class Batch(values.Model):
         values.BatchSize | None,
         Key(
             "plan",
-            Excludes("cost pack"),
+            Excludes("cost"),
+            Excludes(
+                "pack",
+                "remove it: a batch is one row. For more tokens in a step, make rows longer, or accumulate gradients",
+            ),
             Which("is the batch of one rank"),
         ),
     ] = Field(None, description="Samples per rank.")

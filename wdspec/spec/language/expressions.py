@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import ast
 import json
+import keyword
 import math
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -724,6 +725,17 @@ def _parse(text: str) -> ast.Expression:
 
 def _find_hint(text: str) -> str:
     """What to do about text that cannot be parsed: operators of other languages are its most frequent cause."""
+    for path in _PATHS.findall(text):
+        names = path.split(".")
+        words = [keyword.iskeyword(name) and (len(names) > 1 or name not in _WORDS) for name in names]
+        if any(words):
+            first = f'fields["{names[0]}"]' if words[0] else names[0]
+            rest = (
+                f'["{name}"]' if is_word else f".{name}" for name, is_word in zip(names, words, strict=True)
+            )
+            return f"write `{first}{''.join([*rest][1:])}` for `{path}`, as words of Python go in quotes"
+    if ";" in text:
+        return "`;` separates alternatives in `rename`: write `rename: {field: a;b}`, and `field` here"
     found = [token for token in dict.fromkeys(_TOKENS.findall(text)) if token in _OTHER_LANGUAGES]
     return (
         f"write {', '.join(f'`{_OTHER_LANGUAGES[token]}` for `{token}`' for token in found)}"
@@ -746,6 +758,10 @@ _OTHER_LANGUAGES = {
     "NOT": "not",
 }
 """Operators of other languages, and how expressions write them."""
+_WORDS = {"and", "or", "not", "in", "is", "None", "True", "False"}
+"""Words of Python in expressions."""
+_PATHS = re.compile(r"""(?:"[^"]*"|'[^']*')|([^\W\d]\w*(?:\.[^\W\d]\w*)*)""")
+"""Names joined by dots, outside of quotes, where it is empty."""
 _TOKENS = re.compile(r'"[^"]*"|\'[^\']*\'|\w+|[=<>!&|]+')
 
 _GRAMMAR = (

@@ -183,6 +183,10 @@ def _reads_early(
     paths = [path for text in batch.expressions for path in parse_expression(text, costs).paths]
     named = (*packed, *(str(path[0]) for path in paths))
     if origin := next((fields[each] for each in named if each in fields), None):
+        made = next(each for each in named if each in fields)
+        plain = _find_plain(source, made, fields)
+        if plain is not None:
+            without = f"let `batch` read `{plain}`, which `{made}` is made from, or {without}"
         return origin, "", without
     read = {*packed, *(path[0] for path in paths if not isinstance(path, PathBeforeMap))}
     set_after = [field for call in maps for field in call.set_fields if field in read]
@@ -195,6 +199,13 @@ def _reads_early(
                 hint = f"name the fields that it sets (`{{call: {name}, sets: […]}}`), or {without}"
             return first, f", and `{name}`, which may set `{field}`, may read them", hint
     return None
+
+
+def _find_plain(source: Source, name: str, fields: Mapping[str, str]) -> str | None:
+    """Return what a made field is made from in the end, if that does not depend on companions."""
+    while name in fields and name in source.make:
+        name = str(source.make[name].origins[0][0])
+    return None if name in fields else name
 
 
 @rule(

@@ -192,6 +192,11 @@ def _find_late(
             continue
         if ":" in text:
             return
+        own = source.fetch.get(name)
+        if own is not None and any(each[0] == name for each in parse_url(own.url).paths):
+            hint = f"`{name}` is both what samples have and what `fetch` makes; give the latter another name"
+            yield Finding(at, f"`{describe_path(path)}` is known only when the object is fetched", hint)
+            continue
         url = next(
             (each.url for key, each in source.fetch.items() if name in (key, *source.rename)), "json.path"
         )

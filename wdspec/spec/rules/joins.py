@@ -55,7 +55,8 @@ def joins_without_names(composition: Composition) -> Findings:
     for _, _, node, join in _joins(composition):
         if join.missing == "none" and not join.names:
             message = "`missing: none` sets the fields of the partner to None, but nothing names them"
-            yield Finding(node.key_or_self("missing"), message, "add `fields: txt`")
+            hint = "add `fields`, with those that the partner has, such as `fields: txt`"
+            yield Finding(node.key_or_self("missing"), message, hint)
 
 
 def _count(texts: tuple[str, ...], base: str) -> int | None:
