@@ -177,6 +177,7 @@ def test_a_reference_is_text(server, tmp_path, value):
     with pytest.raises(FieldError, match="not a reference") as caught:
         read(shard, {"url": "url", "root": server.url})
     assert caught.value.code == "D261"
+    assert ('such as `{url: "url[0]"}`' in str(caught.value)) is isinstance(value, list)
 
 
 def test_a_reference_is_made_of_several_values(server, tmp_path):

@@ -439,6 +439,26 @@ def test_generation_in_a_comment_or_a_text_does_not_count(tmp_path: Path) -> Non
     assert trained(chat([ASK, ANSWER])) == "Hello!<|im_end|>"
 
 
+def test_columns_of_text_are_a_question_and_an_answer(tmp_path: Path) -> None:
+    chat = chat_of(tmp_path, "qwen2_5", "qwen")
+    for question, answer in (("Hi", "Hello!"), ("", "[x] <|im_end|>"), ("[1]", "")):
+        tokens = chat(answer, prompt=question)
+        messages = [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
+        expected = chat(messages[1:], prompt=messages[:1])
+        assert tokens.ids.tolist() == expected.ids.tolist() == chat(messages).ids.tolist()
+        assert tokens.labels.tolist() == expected.labels.tolist()
+        assert trained(tokens) == f"{answer}<|im_end|>"
+    system = {"role": "system", "content": "Be brief."}
+    with_system = chat("Hello!", prompt=[system, ASK])
+    assert with_system.ids.tolist() == chat([system, ASK, ANSWER]).ids.tolist()
+    for messages in ([ASK, ANSWER], [system, ASK, ANSWER]):  # the question would be there twice
+        with pytest.raises(FieldError, match="write `loss: last` without `prompt`"):
+            chat(messages, prompt=ASK["content"])
+    for text in ('[{"role": "assistant", "content": "Hello!"}]', " [ ]"):
+        with pytest.raises(FieldError, match="and this is text"):
+            chat(text, prompt="Hi")
+
+
 def test_files_that_cannot_be_used_are_errors(tmp_path: Path) -> None:
     (tmp_path / "not.json").write_text("{}")
     plain = Tokenizer.from_str(train("byte-level", "qwen"))

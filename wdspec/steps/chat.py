@@ -82,8 +82,8 @@ class Chat:
         """Return the tokens of a conversation.
 
         Args:
-            messages: mappings with `role` and `content`, or `from` and `value`.
-            prompt: messages before them, which have no loss.
+            messages: mappings with `role` and `content`, or `from` and `value`; with a prompt, also an answer as text.
+            prompt: messages before them, which have no loss; before an answer as text, also a question as text.
             tools: JSON schemas of functions that the assistant may call: a list, or its JSON text.
             images: the images of the conversation. The text must have as many placeholders.
             image_length: how many tokens stand for an image, or a list with one number for each.
@@ -93,6 +93,10 @@ class Chat:
                 wrote.
         """
         read = self._template.read_messages
+        if prompt is not None and is_prose(messages):
+            messages = [{"role": "assistant", "content": messages}]
+            if is_prose(prompt):
+                prompt = [{"role": "user", "content": prompt}]
         whole = read(messages, self._special)
         before = [] if prompt is None else read(prompt, self._special, "messages as `prompt`")
         if before and whole[: len(before)] == before:
@@ -267,6 +271,11 @@ def _shared_length(text: str, other: str) -> int:
         return len(other)
     pairs = enumerate(zip(text, other, strict=False))
     return next((at for at, (one, two) in pairs if one != two), len(text))
+
+
+def is_prose(value: Any) -> bool:
+    """Return whether a value is text, and not that of a list in JSON."""
+    return isinstance(value, str) and not re.match(r"\s*\[\s*[\]{]", value)
 
 
 def count_images(images: Any) -> int:

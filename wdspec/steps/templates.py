@@ -150,7 +150,8 @@ class Template:
         if not isinstance(value, (list, tuple)):
             kind = "text" if isinstance(value, str) else f"of type {type(value).__name__}"
             remedy = (
-                'such as `[{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]`'
+                'such as `[{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]`, or name the '
+                "field of the question as `prompt` if this is an answer"
             )
             if "prompt" in what:
                 remedy = (

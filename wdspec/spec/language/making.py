@@ -433,7 +433,8 @@ class Chat(Recipe):
     delivers = "int64"
 
     chat: Origin = Field(
-        description="The messages: a list of maps with `role` and `content`, in a field or in a value of one."
+        description="The messages: a list of maps with `role` and `content`, in a field or in a value of one; or, with "
+        "`prompt`, the text of an answer."
     )
     file: values.LocalPath = Field(
         description="A `tokenizer.json` of the library `tokenizers`, or a folder of `transformers`."
@@ -448,7 +449,10 @@ class Chat(Recipe):
         "assistant",
         description="Where there is a loss: in what the `assistant` wrote, in the `last` answer, or in `all` tokens.",
     )
-    prompt: Origin | None = Field(None, description="Messages that come before, and have no loss.")
+    prompt: Origin | None = Field(
+        None,
+        description="Messages that come before, and have no loss; for the text of an answer, also that of a question.",
+    )
     tools: Origin | None = Field(
         None, description="The functions that the assistant may call, as JSON schemas."
     )
