@@ -701,7 +701,7 @@ def test_unmatched_partner_samples_are_counted_while_reading(tmp_path, ranks):
 
 
 @pytest.mark.parametrize("is_rewritten", [False, True])
-@pytest.mark.parametrize("more", [{"where": "txt.length > 3"}, {"subset": "50%"}, {"exclude": ["1-00"]}])
+@pytest.mark.parametrize("more", [{"where": "txt.length > 3"}, {"subset": "50%"}, {"exclude": ["1-00"]}, {}])
 @pytest.mark.parametrize("repeat", [{}, {"repeat": 1.5}])
 @pytest.mark.parametrize("batch", [4, {"cost": "txt.length", "max_cost": 20}])
 def test_a_pass_reads_the_samples_of_shards_that_changed_after_they_were_measured(

@@ -230,7 +230,7 @@ class StatsJob(ShardJob[MeasureTask, MeasuredShard]):
 
     def _count_unknown(self, source: Source, total: MeasuredSource) -> tuple[UnknownKeys, ...]:
         """Count the entries of the only list that selects the samples of a source which are the key of no sample."""
-        (keys, exclude), kept = self._shards.key_lists[source.name], total.kept or 0
+        (keys, exclude), kept = self._shards.key_lists.get(source.name, (None, None)), total.kept or 0
         others = (source.where, source.subset, source.keys_of, source.copies % 1, keys and exclude)
         if not total.is_whole or any(others):
             return ()
