@@ -115,7 +115,8 @@ def error_of(data, sidecar=None, options=None, **more):
 def test_damaged_files_are_errors_that_describe_the_damage():
     data, index = megatron(DOCUMENTS)
     assert error_of(b"", None, {"length": 4, "dtype": "uint16"})[0] == "D103"
-    assert error_of(b"1" * 6, None, {"length": 4, "dtype": "uint16"})[0] == "D105"
+    code, said = error_of(b"1" * 6, None, {"length": 4, "dtype": "uint16"})
+    assert (code, "fewer than 4 numbers (`length`), so no sample" in said) == ("D105", True)
     assert error_of(data[:-1], None, {"length": 4, "dtype": "uint16"})[0] == "D107"
     assert error_of(data[:-100], index)[0] == "D107"
     assert error_of(data, index[:-5])[0] == "D124"

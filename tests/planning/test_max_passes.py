@@ -191,7 +191,12 @@ def test_shares_cannot_be_set_and_all_sources_cannot_be_dropped(folder):
         loader.set_shares({"a": 1})
     spec = run_of(folder, "drop")
     spec["dataset"][1] |= {"samples": 80, "max_passes": 1, "on_exhausted": "drop"}
-    with pytest.raises(wdspec.UsageError, match="all sources have been read `max_passes` times at batch"):
+    with pytest.raises(wdspec.UsageError, match=r"`max_passes` times at batch \d+; set `on_exhausted: stop`"):
+        wdspec.plan(spec)
+    spec["batch"] = {"cost": "txt.length", "max_cost": 8, "window": 4}
+    with pytest.raises(
+        wdspec.UsageError, match=r"`max_passes` times at window \d+; set `on_exhausted: error`"
+    ):
         wdspec.plan(spec)
 
 

@@ -410,6 +410,7 @@ def test_a_field_that_map_adds_can_be_packed_but_not_be_a_cost(functions):
         ({"cost": "json.n - json.n"}, "is 0; it must be a finite number above 0"),
         ({"cost": "0 - json.n"}, "it must be a finite number above 0"),
         ({"cost": "json.n / (json.n - json.n)"}, "division by zero"),
+        ({"cost": "ceil(1e308 * 10 * json.n)"}, "the sample: `ceil` is for finite numbers, but this is inf"),
         ({"cost": "1e308 * 10 * json.n"}, "it must be a finite number above 0"),
         ({"cost": "txt"}, "is a str"),
         ({"cost": "json.nothing"}, "there is no `nothing` in it"),

@@ -99,8 +99,14 @@ class TokenSamples(RawSamples):
                 start = last
             self.next_offset, self.next_index = max(self.next_offset, start), index
             if not index and not self._may_be_empty:
+                length = self._tokens.length
+                what = (
+                    "no sample"
+                    if length is None
+                    else f"fewer than {length:,} numbers (`length`), so no sample"
+                )
                 raise ShardError(
-                    f"the shard has no sample; {REFETCH}, {MAY_BE_EMPTY}",
+                    f"the shard has {what}; {REFETCH}, {MAY_BE_EMPTY}",
                     code="D105",
                     offset=0,
                 )

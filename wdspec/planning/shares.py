@@ -364,9 +364,11 @@ def limit_passes(
         while stop is None or at < stop:
             total = sum(share for name, share in starts[start].items() if name not in out)
             if not total:
+                of_windows = spec.batch is not None and spec.batch.has_windows
+                where, then = ("window", "error") if of_windows else ("batch", "stop")
                 raise UsageError(
-                    f"all sources have been read `max_passes` times at batch {at:,}; set `on_exhausted: stop` in one "
-                    "of them, or raise `max_passes`"
+                    f"all sources have been read `max_passes` times at {where} {at:,}; set `on_exhausted: {then}` in "
+                    "one of them, or raise `max_passes`"
                 )
             shares = {
                 name: Fraction(0) if name in out else share / total for name, share in starts[start].items()

@@ -213,11 +213,13 @@ class Mixture(Generic[T]):
     def _exhausted(self, m: int) -> UsageError:
         """Return the error for a block that would exceed `max_passes`."""
         workers = self._plan.topology.workers
-        what = f"window {m:,}" if self._plan.batching.windowed else f"step {m * workers + self._worker:,}"
+        if self._plan.batching.windowed:
+            what, then = f"window {m:,}", "`on_exhausted: drop`"
+        else:
+            what, then = f"step {m * workers + self._worker:,}", "`on_exhausted: drop` or `stop`"
         [source] = [each.source for each in self._plan.exhausted if each.then == "error"]
         return UsageError(
-            f"{what} would exceed `max_passes`; raise it, end the run before that, or set `on_exhausted: drop` or "
-            "`stop`",
+            f"{what} would exceed `max_passes`; raise it, end the run before that, or set {then}",
             source=source,
         )
 

@@ -40,7 +40,12 @@ def _to_integer(round_number: Callable[[Any], int]) -> Callable[[Any], int]:
     def to_integer(value: Any) -> int:
         if type(value) not in (float, int) and not -sys.float_info.max <= value <= sys.float_info.max:
             raise OverflowError("a number is above the range of floats")
-        return round_number(value)
+        try:
+            return round_number(value)
+        except (ValueError, OverflowError):
+            raise OperandError(
+                f"`{round_number.__name__}` is for finite numbers, but this is {value}"
+            ) from None
 
     return to_integer
 
