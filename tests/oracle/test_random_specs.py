@@ -250,6 +250,21 @@ ONCE_WRONG = {
         },
         "steps": 4,
     },
+    **{
+        f"tags in a window after a stage, {name}": {
+            "spec": {
+                "dataset": [{**source, "name": "a", "shards": "a-{000..004}.tar"}],
+                "stage": {"call": "oracle_functions:double", "every": 3},
+                "batch": {"window": 5, "pack": {"fields": "ids.npy", "length": 64}},
+            },
+            "legs": [{}, {"origin": 0, "cut": 2, "change": "tags 6"}],
+            "steps": 8,
+        }
+        for name, source in (
+            ("which is finished", {}),
+            ("which starts again", {"map": {"call": "oracle_functions:add_size"}}),
+        )
+    },
     "a key of the mix that changes no share": {
         "spec": {
             "dataset": [

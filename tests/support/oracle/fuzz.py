@@ -475,8 +475,6 @@ def change_spec(spec: Json, change: str) -> None:
     elif kind == "draw":
         spec.setdefault("mix", {})["draw"] = "random"
     elif kind == "tags":
-        if "stage" in spec and is_windowed(spec):
-            raise KeyError("the model does not make the samples of windows after a stage again")
         for each in leaves:
             each["tags"] = {**each.get("tags", {}), "origin": "new"}
     elif kind == "batch":

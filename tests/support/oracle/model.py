@@ -14,7 +14,7 @@ from dataclasses import replace
 from fractions import Fraction
 from heapq import heappop, heappush
 from itertools import accumulate, count, islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import wdspec
 from oracle.batching import as_tuple, collate, pack_row
@@ -379,10 +379,13 @@ def are_read_alike(old, new, name):
 
 
 def _makes(model, name):
-    """Return what makes the fields that are measured after a function of the whole sample; None if none are."""
+    """Return what makes the fields that are measured after a function of the whole sample; None if none are.
+
+    After a stage, all fields are measured after it.
+    """
     reader = model.readers[name]
     source = reader.source
-    if not model.is_windowed or not reader.measures_after_map:
+    if not model.is_windowed or not (reader.measures_after_map or model.spec.stage is not None):
         return None
     if all(call.field is not None for call in (*source.map, *model.spec.map)):
         return None
@@ -830,6 +833,15 @@ class Slot:
         return [stream.next_with(use) for stream in self.draw(step, m)]
 
 
+class Output(NamedTuple):
+    """A sample that a stage has yielded: as which number for the raw samples of the section that starts at a point."""
+
+    sample: Any
+    raws: Any
+    point: int
+    number: int
+
+
 class StagedInput:
     """What a stage yields for a slot, in sections of its input."""
 
@@ -845,16 +857,18 @@ class StagedInput:
     def continue_from(self, old):
         """Continue with what an older stage has yielded, of samples that are made by the spec of now."""
         self.next, self.section, self._raws = old.next, old.section, old._raws
-        left = len(old._outputs)  # all of the last section
-        if left:
+        if old._outputs:  # all of the last section
             readers = self._slot.model.readers_after(self.section.model)
-            inputs = [
-                finish(readers[reader.name].beside(reader.companions), *raw) for reader, raw in self._raws
-            ]
-            self._outputs = self._call(inputs, self.section.point)[-left:]
+            again = self.make_again(readers, old._outputs[0])
+            self._outputs = [each._replace(sample=again[each.number]) for each in old._outputs]
+
+    def make_again(self, readers, output):
+        """Return all samples that the stage yields for the section of an output, made by the spec of now."""
+        inputs = [finish(readers[reader.name].beside(reader.companions), *raw) for reader, raw in output.raws]
+        return self._call(inputs, output.point)
 
     def take(self, turn):
-        """Return the next b samples; sections that begin now are drawn by the shares of a turn of the slot."""
+        """Return the next b outputs; sections that begin now are drawn by the shares of a turn of the slot."""
         size = self._slot.model.per_slot
         for _ in range(_BARREN):
             if len(self._outputs) >= size:
@@ -873,7 +887,8 @@ class StagedInput:
         self.section = slot.begin_section(step, point, 0)
         found = [stream.next_with(keep) for m in range(point, self.next) for stream in slot.draw(step, m)]
         self._raws = [each[1:] for each in found]
-        self._outputs += self._call([sample for sample, *_ in found], point)
+        samples = self._call([sample for sample, *_ in found], point)
+        self._outputs += [Output(each, self._raws, point, number) for number, each in enumerate(samples)]
 
     def _call(self, inputs, point):
         """Return what the stage yields for the samples of the section that starts at a point."""
@@ -914,7 +929,7 @@ class StagedSlot(Slot):
 
     def take(self, m, is_skipped=False):
         """Return the next samples that the stage yields."""
-        return self._input.take(m)
+        return [each.sample for each in self._input.take(m)]
 
 
 def make_chooser(model):
@@ -937,7 +952,9 @@ def make_chooser(model):
             take,
             reader,
             name=None if model.is_older else (raw.url, raw.key),
-            again=lambda other: other.beside(reader.companions).finish(raw, number_key, number),
+            again=lambda readers: (
+                readers[reader.name].beside(reader.companions).finish(raw, number_key, number)
+            ),
         )
         return candidate if has_room(candidate, batch) else None
 
@@ -1056,7 +1073,7 @@ class WindowSlot(Slot):
             is_live = self._section.is_live or self._input.section.is_live
             self._section = self._input.section._replace(window=self._window, is_live=is_live)
         if self._input is not None:
-            found = [self._choose_finished(sample) for sample in self._input.take(m)]
+            found = [self._choose_finished(output) for output in self._input.take(m)]
             samples = [each for each in found if each is not None]
         else:
             samples = [stream.next_with(self._choose) for stream in self.draw(step, self._window)]
@@ -1064,12 +1081,15 @@ class WindowSlot(Slot):
         self._batches = plan_batches(samples, self.model.spec, keys, self._window, m)
         self._window += 1
 
-    def _choose_finished(self, sample):
+    def _choose_finished(self, output):
         """Return the measured sample of a stage; None if it does not enter the window."""
-        reader = self.model.readers[sample["__source__"]]
+        reader = self.model.readers[output.sample["__source__"]]
         try:
             measured = Candidate(
-                *reader.measure_finished(sample, self.model.spec.batch), lambda: sample, reader
+                *reader.measure_finished(output.sample, self.model.spec.batch),
+                lambda: output.sample,
+                reader,
+                again=lambda readers: self._input.make_again(readers, output)[output.number],
             )
             return measured if has_room(measured, self.model.spec.batch) else None
         except SampleError as error:
@@ -1078,11 +1098,8 @@ class WindowSlot(Slot):
 
 
 def _read_by(readers, candidate):
-    """Return a candidate whose sample is made by the spec of now; one that a stage has yielded stays as it is."""
-    if candidate.again is None:
-        return candidate
-    reader = readers[candidate.reader.name]
-    return replace(candidate, reader=reader, take=lambda: candidate.again(reader))
+    """Return a candidate whose sample is made by the spec of now."""
+    return replace(candidate, reader=readers[candidate.reader.name], take=lambda: candidate.again(readers))
 
 
 class PlainPass:
