@@ -426,6 +426,16 @@ def test_invalid_costs_are_rejected(folder, batch, message):
         global_batches(spec_of(folder, padded({"max_cost": 400, "window": 20, **batch}), 1, 1))
 
 
+@pytest.mark.parametrize("skip", [None, "0..1"])
+def test_windows_of_which_no_sample_can_be_decoded_end_with_an_error(folder, skip):
+    spec = spec_of(folder, padded({"cost": "json.n", "max_cost": 400, "window": 20}), 1, 1)
+    spec |= {"errors": "skip", "defaults": {"decode": {"txt": "rgb8"}}} | ({"skip": skip} if skip else {})
+    with pytest.raises(
+        wdspec.ShardError, match=r"no sample is left of 20 windows \(dropped or skipped: D202 [\d,]+\)"
+    ):
+        global_batches(spec)
+
+
 @pytest.mark.parametrize(
     ("batch", "message"),
     [

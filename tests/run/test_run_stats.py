@@ -140,6 +140,29 @@ def test_a_compiled_dataset_counts_what_it_reads_in_its_process(tmp_path, batch)
     assert (copy.stats().batches, copy.stats().sources["a"].delivered) == (0, 0)
 
 
+def test_samples_are_counted_once_although_the_position_jumps_while_they_are_read(tmp_path):
+    dataset = wdspec.compile({**spec(tmp_path), "batch": None})
+    early = next(iter(dataset)) and dataset.state_dict()
+    older = iter(dataset)
+    for _ in range(20):
+        next(older)
+    dataset.load_state_dict(early)
+    assert dataset.stats().batches == 21
+    newer = iter(dataset)
+    for _ in range(5):
+        next(newer)
+    assert dataset.stats().batches == 26
+    older.close()
+    next(newer)
+    assert dataset.stats().batches == 27
+    dataset.skip_steps(40, 50)
+    last = iter(dataset)
+    next(last)
+    newer.close()
+    next(last)
+    assert dataset.stats().batches == 29
+
+
 def test_a_compiled_dataset_counts_skipped_samples_after_stages(tmp_path):
     write_shard(tmp_path / "c.tar", [(f"k{n}", {"cls": b"x" if n % 5 == 0 else b"1"}) for n in range(20)])
     source = {"name": "c", "shards": str(tmp_path / "c.tar"), "errors": "skip"}

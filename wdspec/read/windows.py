@@ -690,16 +690,32 @@ class Windows(Part[Sample]):
 
         In a pass, it may have none.
         """
+        if self._find is not None:
+            return give(self._find_batch(m, self._find(m)), self._planner)
+        first = self._number
         while True:
-            batch = self._next_batch(m) if self._find is None else self._find_batch(m, self._find(m))
-            samples = give(batch, self._planner)
-            if samples or self._find is not None:
+            batch = self._next_batch(m)
+            if samples := give(batch, self._planner):
                 return samples
+            self._check_fruitful(first, batch)
 
     def skip(self, m: int) -> None:
         """Move past the m-th batch of the slot, without decoding its samples unless they may be dropped."""
-        while not pass_over(self._next_batch(m)):
-            pass
+        first = self._number
+        while not pass_over(batch := self._next_batch(m)):
+            self._check_fruitful(first, batch)
+
+    def _check_fruitful(self, first: int, batch: PlannedBatch) -> None:
+        """Raise ShardError if no sample is left of many windows from a first one on; the batch is of the last."""
+        if self._number - first > _BARREN:
+            budget = batch[0][5].budget
+            causes = {**budget.all_dropped, **budget.skipped}
+            why = ", ".join(f"{name} {count:,}" for name, count in causes.items())
+            raise ShardError(
+                f"no sample is left of {_BARREN} windows (dropped or skipped: {why}); check `decode` and `expect`; "
+                "`wdspec check` lists damaged data",
+                source=budget.source,
+            )
 
     def pack(self) -> bytes:
         """Return the state after the last batch taken."""

@@ -177,9 +177,15 @@ class Stream:
 
     def start_iteration(self) -> int:
         """Start an iteration, which ends all older ones; return its number."""
-        self.iterations += 1
+        self._end_older_iterations()
         _started.value.add(self)
         return self.iterations
+
+    def _end_older_iterations(self) -> None:
+        """End those in progress."""
+        self._count_samples()
+        self._counted = None
+        self.iterations += 1
 
     def items(self, iteration: int | None = None) -> Iterator[Any]:
         """Yield the items of an iteration: the rest of the epoch, or an endless stream.
@@ -264,8 +270,9 @@ class Stream:
                 self.steps.fail(error)
                 raise
             finally:
-                self._count_samples()
-                self._counted = None
+                if iteration == self.iterations:  # otherwise they were counted when it ended
+                    self._count_samples()
+                    self._counted = None
             self._check_newest(iteration, process)
             return
 
@@ -338,7 +345,7 @@ class Stream:
         """Skip these later steps; an iteration in progress ends."""
         self._to_skip |= steps
         self.skipped |= steps
-        self.iterations += 1
+        self._end_older_iterations()
 
     def set_shares(self, shares: Mapping[str, float], start: int) -> None:
         """Draw global batches from J = `start` on by these shares, replacing what was set for them."""
@@ -351,14 +358,14 @@ class Stream:
 
     def restore(self, position: Position) -> None:
         """Move to the position of a loaded state; an iteration in progress ends."""
+        self._end_older_iterations()
         self.move_to(position)
         self._count_from(position.received)
-        self.iterations += 1
         self._is_restored = True
 
     def close(self) -> None:
         """End workers and close open shards; an iteration in progress ends, and the next one resumes here."""
-        self.iterations += 1
+        self._end_older_iterations()
         self.steps.close()
 
     def __getstate__(self) -> dict[str, Any]:
