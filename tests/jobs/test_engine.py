@@ -5,10 +5,13 @@ import os
 import signal
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
+from wdspec.base.errors import SpecError
 from wdspec.jobs.engine import LocalEngine
+from wdspec.jobs.job import ShardJob
 from wdspec.jobs.torchrun import using_ranks
 
 
@@ -54,6 +57,21 @@ def test_the_threads_of_pools_end_with_the_engine(stop):
     if stop == 3:
         assert (found[1], found[2]) == (2, 4)
         assert "killed" in found[-1]
+
+
+def fail(task):
+    raise OSError("busy") if task.number == 0 else SpecError("a fault of the spec")
+
+
+def test_a_job_that_stops_reports_shards_that_were_to_be_tried_again():
+    class Job(ShardJob):
+        stops_early, found = True, {}
+
+        def take(self, task, outcome):
+            self.found[task.number] = outcome.cause
+
+    Job().run_tasks(fail, [SimpleNamespace(number=0), SimpleNamespace(number=1)], LocalEngine(0), retries=1)
+    assert Job.found == {0: "OSError: busy", 1: "a fault of the spec"}
 
 
 def test_processes_print_nothing_after_ctrl_c_in_a_terminal():

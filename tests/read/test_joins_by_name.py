@@ -189,3 +189,14 @@ def test_files_of_a_tar_name_those_of_another(tmp_path):
             (2, b"b"),
             (3, b"a"),
         ]
+
+
+def test_a_damaged_record_of_a_partner_counts_once(tmp_path):
+    write_lines(tmp_path / "a.jsonl", [{"name": f"k{n}", "n": n} for n in range(6)])
+    lines = [json.dumps({"__key__": f"k{n}", "wav": str(n)}) for n in range(6)]
+    (tmp_path / "b.jsonl").write_text("\n".join([*lines[:2], lines[2][:-5], *lines[3:], ""]))
+    spec = spec_of(tmp_path, join={"shards": str(tmp_path / "b.jsonl"), "on": "name", "fields": "wav"})
+    spec["dataset"][0] |= {"shards": str(tmp_path / "a.jsonl"), "errors": "skip"}
+    with wdspec.loader(spec | {"epoch": 5}, num_workers=0) as loader:
+        assert [each["n"] for each in loader] == [0, 1, 3, 4, 5]
+        assert loader.stats().sources["talks"].skipped == {"D120": 1}

@@ -84,8 +84,10 @@ def test_lines_of_several_processes_are_never_mixed(tmp_path):
 
 
 def test_a_file_that_cannot_be_written_is_reported(tmp_path):
+    (tmp_path / "bad.tar").write_bytes(b"x" * 512)
+    reader = reader_of(spec_of([str(tmp_path / "bad.tar"), write_source(tmp_path, "a", shards=1)], tmp_path))
     with pytest.raises(UsageError, match=r"skips cannot be written to `.*` \(`errors.log`\): Is a directory"):
-        append_line(str(tmp_path), {})
+        reader.batch(0)
 
 
 def test_the_path_is_relative_to_the_spec(tmp_path):

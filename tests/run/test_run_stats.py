@@ -105,6 +105,17 @@ def test_lines_are_written_and_logged(tmp_path, caplog):
             loader.log_stats(every=0)
 
 
+def test_training_goes_on_if_stats_cannot_be_written(tmp_path, caplog):
+    with wdspec.loader(spec(tmp_path)) as loader, caplog.at_level(logging.INFO, "wdspec"):
+        loader.log_stats(str(tmp_path), every=1e-9)
+        read = len(list(loader))
+    assert read > 2
+    assert (
+        caplog.text.count(f"stats cannot be written to {tmp_path}: Is a directory; they are logged here") == 1
+    )
+    assert caplog.text.count("% waiting") >= read - 1
+
+
 def test_the_line_of_many_sources_has_the_largest_and_those_that_lost_samples():
     def counts(delivered, **skipped):
         return SourceStats(delivered, {}, skipped, 0.0, 1, 0, 0)

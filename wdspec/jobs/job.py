@@ -240,24 +240,26 @@ class ShardJob(Generic[T, R]):
                 for tries_left in range(retries, -1, -1):
                     if not left or stops:
                         break
-                    failed = []
+                    failed: list[tuple[T, ShardFailed]] = []
                     with closing(engine.run(partial(_attempt, do), left, ShardFailed)) as outcomes:
                         for task, outcome in outcomes:
                             is_failed = isinstance(outcome, ShardFailed)
                             if isinstance(outcome, ShardFailed):
                                 stops = outcome.is_general and self.stops_early
                             is_final = not (tries_left and is_failed) or stops
-                            if is_final:
-                                self.take(task, outcome)
+                            if isinstance(outcome, ShardFailed) and not is_final:
+                                failed.append((task, outcome))
                             else:
-                                failed.append(task)
+                                self.take(task, outcome)
                             if isinstance(outcome, ShardFailed) and self.reports_failures:
                                 again = "" if is_final else "; will be retried"
                                 bar.note(f"failed: {task.shard.text}: {outcome.cause}{again}")
                             bar.advance(int(is_final))
                             if stops:
                                 break
-                    left = failed
+                    for task, outcome in failed if stops else ():  # none of them is tried again
+                        self.take(task, outcome)
+                    left = [task for task, _ in failed]
             finally:
                 engine.close()
                 self.keep()

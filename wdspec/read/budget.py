@@ -46,24 +46,18 @@ def append_line(path: str, record: Mapping[str, Any]) -> None:
         record: values that JSON can hold.
 
     Raises:
-        UsageError: the file cannot be written.
+        OSError: the file cannot be written.
     """
     line = memoryview(json.dumps(record, ensure_ascii=False).encode("utf-8", "surrogateescape") + b"\n")
     path = os.path.expanduser(path)
+    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     try:
-        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-        file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-        try:
-            lock_open_file(file, wait=True)
-            while line:
-                line = line[os.write(file, line) :]
-        finally:
-            os.close(file)
-    except OSError as error:
-        raise UsageError(
-            f"skips cannot be written to `{path}` (`errors.log`): {error.strerror}; name a writable file, or remove "
-            "`log`"
-        ) from error
+        lock_open_file(file, wait=True)
+        while line:
+            line = line[os.write(file, line) :]
+    finally:
+        os.close(file)
 
 
 log = logging.getLogger("wdspec")
@@ -199,7 +193,13 @@ class Budget(SourceCounts):
         code = code_of(error, cause)
         if self.errors.log is not None:
             kind = type(error).__name__
-            append_line(self.errors.log, {"source": self.source, "code": code, "cause": kind, **record})
+            try:
+                append_line(self.errors.log, {"source": self.source, "code": code, "cause": kind, **record})
+            except OSError as cause:
+                raise UsageError(
+                    f"skips cannot be written to `{self.errors.log}` (`errors.log`): {cause.strerror}; name a writable "
+                    "file, or remove `log`"
+                ) from cause
         self.skipped[code] += 1
         count = self.skipped[code]
         if count <= 3 or not count & (count - 1):

@@ -71,8 +71,8 @@ class FetchingStream(SourceStream):
         if not self._source.looks_ahead:
             yield from super()._iterate_shuffled()
         buffer, watch = self._buffer, self._watch
-        for raw, ordinal, ended in self._look_ahead(self._due()):
-            self._last = ordinal
+        for raw, ordinal, ended, end in self._look_ahead(self._due()):
+            self._last, self._end = ordinal, end
             del buffer[ordinal]
             sample = self._process(raw, ordinal + 1)
             if sample is not None:
@@ -87,12 +87,20 @@ class FetchingStream(SourceStream):
         return self._source.ahead(items, _raw_of)
 
     def _due(self) -> Iterator[Any]:
-        """Yield the samples as they are due, with their ordinals and whether the pass is read to its end."""
-        for ordinals, ended in self._read_runs():
+        """Yield the samples as they are due, with what the state is to say once they are yielded.
+
+        Each has its ordinal, whether the pass is read to its end, and that end (`_end`).
+        """
+        runs = self._read_runs()
+        before = self._end
+        for ordinals, ended in runs:
+            # What is read ahead is in no state. A pass of which nothing was yielded has no end yet.
+            end, self._end = self._end, 0 if self._last < 0 else before
             for ordinal in ordinals:
-                yield self._buffer[ordinal], ordinal, ended
+                yield self._buffer[ordinal], ordinal, ended, end
             if ended:  # the next pass begins when all samples of this one were yielded
                 yield STOP
+            before = self._end
 
 
 class LeanFetchingStream(FetchingStream, LeanStream):

@@ -135,3 +135,4 @@ class NamedPartner(Partner):
 
     def _assign(self, losses: list[Loss], places: Mapping[str, Place]) -> None:
         self._lost = [loss.error for loss in losses]
+        self._known_offsets.update(error.place.get("offset") for error in self._lost)

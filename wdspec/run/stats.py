@@ -287,7 +287,14 @@ class StatsLog:
         if self._file is None:
             log.info("%s", describe_stats(stats))
         else:
-            append_line(self._file, {"time": round(time.time(), 3), **asdict(stats)})
+            try:
+                append_line(self._file, {"time": round(time.time(), 3), **asdict(stats)})
+            except OSError as error:  # training goes on
+                log.warning(
+                    "stats cannot be written to %s: %s; they are logged here", self._file, error.strerror
+                )
+                self._file = None
+                self.write(stats)
 
 
 class DriftWatch:
