@@ -397,6 +397,9 @@ def test_share_and_license_of_each_source_are_shown(folder):
     assert sources[-1] == {"split": "val", "name": "a-000", "license": "CC-BY-4.0", "share": None}
     write(folder, glob='dataset: [{name: a, shards: "a-*.tar"}, {name: b, shards: "team/b-*.tar"}]\n')
     assert "- name: a  # no license\n" in config(folder, "glob.yaml")[0]
+    turns = (folder / "glob.yaml").read_text() + "mix: {draw: round_robin}\n"
+    write(folder, turns=turns)
+    assert "- name: a  # share 50.00%, no license\n" in config(folder, "turns.yaml")[0]
 
 
 def test_functions_next_to_the_spec_name_their_folder(folder):

@@ -343,6 +343,29 @@ def test_shares_of_nested_mixes_are_multiplied(findings):
     assert (line, message) == (7, "`r`: the share of `c` is 50%")
 
 
+def test_sources_that_take_turns_have_equal_shares(findings):
+    spec = (
+        "mix: {draw: round_robin}\ndataset:\n"
+        "  - {name: a, shards: x.tar, weight: 1}\n  - {name: off, shards: w.tar, weight: 0}\n"
+        "  - name: n\n    weight: 8\n    dataset:\n"
+        "      - {name: b, shards: y.tar, weight: 3}\n      - {name: c, shards: z.tar, weight: 1}\n"
+    )
+    assert findings(rule("{max_share: 34%}"), spec) == []
+    messages = [message for *_, message in findings(rule("{max_share: 30%}"), spec)]
+    assert messages == [f"`r`: the share of `{name}` is 33.3333%" for name in "abc"]
+    [(_, _, _, message)] = findings(
+        rule("{max_share: 60%}"),
+        spec.replace("weight: 1}\n  -", "weight: 0}\n  -").replace("weight: 3", "weight: 0"),
+    )
+    assert message == "`r`: the share of `c` is 100%"
+    unknown = (
+        "mix: {draw: round_robin}\ndataset: [{name: a, shards: 's3://b/*.tar'}, {name: b, shards: y.tar}]\n"
+    )
+    assert findings(rule("{max_share: 50%}"), unknown) == []
+    [first, _] = findings(rule("{max_share: 40%}"), unknown)
+    assert first[-1] == "`r`: the share of `a` is 50%"
+
+
 def test_shares_after_another_source_has_run_out_count_too(findings):
     spec = (
         "dataset:\n"

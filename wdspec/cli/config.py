@@ -147,8 +147,9 @@ def _find_shares(spec: Spec) -> Mapping[str, Fraction] | None:
     """The shares, as far as the spec says them without listing shards."""
     if spec.is_pass or spec.mix.schedule is not None:
         return None
+    takes_turns = spec.mix.draw == "round_robin"  # however many shards the sources have
     try:
-        return effective_shares(spec.dataset, spec.mix, _count_shards)
+        return effective_shares(spec.dataset, spec.mix, (lambda source: 1) if takes_turns else _count_shards)
     except WdspecError:
         return None
 

@@ -224,7 +224,7 @@ def make_plan(
     sources = []
     for source in active:
         listed, count = shards[source.name], len(shards[source.name])
-        share = Fraction(1, len(active)) if spec.mix.draw == "round_robin" else largest[source.name]
+        share = largest[source.name]
         if not count:
             raise UsageError("the source has no shards", source=source.name)
         sources.append(
@@ -452,9 +452,6 @@ def tokens_of_step(spec: Spec, batching: Batching, shares: Mapping[str, Fraction
     Raises:
         UsageError: the mean cost of a source is unknown.
     """
-    if spec.mix.draw == "round_robin":
-        count = sum(share > 0 for share in shares.values())
-        shares = {name: Fraction(share > 0, count) for name, share in shares.items()}
     mean = mean_tokens(spec, shares)
     if not batching.windowed or spec.batch is None:
         return mean * batching.global_size

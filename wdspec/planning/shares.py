@@ -53,6 +53,8 @@ def effective_shares(
     sizes of its leaves. Without `mix.by`, sizes are numbers of samples if all are known, otherwise of shards. All
     shares are normalised, also probabilities, whose sum may differ from 1 by 1e-6.
 
+    With `draw: round_robin`, all leaves with a share take turns, so their shares are equal.
+
     Args:
         given: shares by name that replace those in the spec for this list; they are normalised. A source that is not
             named gets no share.
@@ -69,6 +71,9 @@ def effective_shares(
             unread = dict.fromkeys((leaf.name for leaf in source.leaves), Fraction(0))
             inner = effective_shares(source.dataset, source.mix, shard_count) if share else unread
             shares |= {name: share * part for name, part in inner.items()}
+    if mix.draw == "round_robin":
+        count = sum(map(bool, shares.values()))
+        return {name: Fraction(bool(share), count) for name, share in shares.items()}
     return shares
 
 

@@ -33,6 +33,8 @@ def list_shares(composition: Composition) -> list[Shares] | str:
 
     def count(source: Source) -> int:
         found = count_shards(spec, leaves[source.name], source) if source.name in leaves else None
+        if found is None and spec.mix.draw == "round_robin":
+            return 1  # sources take turns, however many shards they have
         if found is None:
             raise _UnknownShareError(source.name)
         return found
