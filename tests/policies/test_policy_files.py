@@ -123,6 +123,8 @@ def test_rules_about_licenses_name_the_library_that_they_need(here, validate, mo
     exit_code, [problem] = validate("--policy", "policy.yaml", "spec.yaml")
     assert (exit_code, problem["code"], problem["line"], problem["column"]) == (1, "E394", 1, 9)
     assert "[policies]" in problem["hint"]
+    (here / "policy.yaml").write_text("rules: {a: {max_share: {license: 40%}}}")
+    assert [each["code"] for each in validate("--policy", "policy.yaml", "spec.yaml")[1]] == ["E394"]
     (here / "policy.yaml").write_text("rules: {a: {require: license}}")
     assert [each["code"] for each in validate("--policy", "policy.yaml", "spec.yaml")[1]] == ["P101"]
 

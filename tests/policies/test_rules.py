@@ -333,6 +333,30 @@ def test_shares_are_those_of_the_mixture(most, spec, expected, findings):
     assert [message for code, *_, message in found if code == "P101"] == expected
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "is_same"),
+    [
+        ("CC BY 4.0", "https://creativecommons.org/licenses/by/4.0/", True),
+        ("MIT OR Apache-2.0", "apache-2.0 OR (mit OR MIT)", True),
+        ("LicenseRef-Acme", "licenseref-acme", True),
+        ("MIT OR Apache-2.0", "MIT AND Apache-2.0", False),
+        ("'((ask us'", "'((ask us'", True),  # no expression
+        ("'((ask us'", "'((ask Us'", False),
+    ],
+)
+def test_spellings_of_a_license_have_their_shares_together(findings, one, other, is_same):
+    spec = (
+        f"dataset:\n  - {{name: a, shards: x.tar, weight: 1, license: {one}}}\n"
+        f"  - {{name: b, shards: y.tar, weight: 1, license: {other}}}\n"
+        "  - {name: c, shards: z.tar, weight: 1, license: CC0-1.0}\n"
+    )
+    found = [
+        message for code, *_, message in findings(rule("{max_share: {license: 50%}}"), spec) if code == "P101"
+    ]
+    name = one.strip("'")
+    assert found == ([f"`r`: the share of `license: {name}` is 66.6667%"] if is_same else [])
+
+
 def test_shares_of_nested_mixes_are_multiplied(findings):
     spec = (
         "dataset:\n  - {name: a, shards: x.tar, weight: 1}\n"

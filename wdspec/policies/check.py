@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -269,14 +269,17 @@ def _shares(
             at = seen.composition.top.key_or_self("dataset")
             yield Finding(rule, at, f"the shares of this mix cannot be known: {steps}", "", names)
         return
-    groups: dict[str, list[Holder]] = {}
+    normalize: Callable[[str], str] = str
+    if subject == "license":
+        from wdspec.policies.licenses import normalize_license as normalize
+    groups: dict[str, tuple[str, list[Holder]]] = {}
     for holder in holders:
         texts = [holder.name] if subject == "source" else [value.text for value in holder.values(subject)]
         if not texts and subject == "license":
             yield _finding(rule, holder, holder.at, f"{_of(holder)} has no license", "add `license: …`")
         for text in dict.fromkeys(texts):
-            groups.setdefault(text, []).append(holder)
-    for text, members in groups.items():
+            groups.setdefault(normalize(text), (text, []))[1].append(holder)
+    for text, members in groups.values():
         totals = [(sum(step.by_source[holder.name] for holder in members), step.when) for step in steps]
         total, when = max(totals, key=lambda each: each[0], default=(Fraction(0), ""))
         if total <= most + _TOLERANCE:

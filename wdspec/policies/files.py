@@ -181,7 +181,11 @@ class _Reader:
         if not rules and not any(problem.is_error for problem in self._problems):
             hint = "write `rules:`, `retired:` or `deprecated:` with at least one entry"
             self._problems.add("E393", top, "this policy has no rules", hint)
-        compared = [rule for rule in rules if any(map(_compares_licenses, _conditions_of(rule.rule)))]
+        compared = [
+            rule
+            for rule in rules
+            if "license" in rule.rule.max_share or any(map(_compares_licenses, _conditions_of(rule.rule)))
+        ]
         if compared:
             self._check_licenses(compared, top)
         return Policy(self._file, tuple(rules), tuple(waivers))

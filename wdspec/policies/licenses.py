@@ -104,6 +104,13 @@ def is_known_pattern(pattern: str) -> bool:
 
 
 @lru_cache(maxsize=4096)
+def normalize_license(text: str) -> str:
+    """Return one text for all spellings of an expression; a text that is no expression as it is."""
+    expression = _parse(text)
+    return text if expression is None else str(expression.simplify()).lower()
+
+
+@lru_cache(maxsize=4096)
 def unknown_licenses(text: str) -> tuple[str, ...]:
     """The licenses of an expression that are not in the SPDX list; the whole text if it is no expression."""
     expression = _parse(text)
