@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 
+import numpy as np
 import pytest
+import torch
 from click.testing import CliRunner
 from offlinejobs import write_job
 
 from wdspec import ShardError, UsageError, WdspecError, load
 from wdspec.cli.process import process
 from wdspec.formats.tar.reader import TarSamples
+from wdspec.jobs.engine import LocalEngine, ThreadEngine
 from wdspec.jobs.process import ProcessJob
 
 RUN = [sys.executable, "-c", "from wdspec.cli.main import main; main()", "process"]
@@ -62,6 +67,44 @@ def test_the_result_does_not_depend_on_the_number_of_processes(folder):
         assert (folder / "out-1" / name).read_bytes() == (folder / "out-3" / name).read_bytes() == first
     draws = {sample["draw.txt"] for name in names("out-0") for sample in samples(f"out-0/{name}")}
     assert len(draws) == 40
+
+
+def states():
+    """Those of the global random generators."""
+    return random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
+
+
+def test_functions_in_threads_of_one_process_draw_the_same_numbers(folder):
+    """As in a Dask worker with several threads. Meanwhile, each of them lets the others run."""
+    code = """
+        import random, time
+        import numpy as np
+        import torch
+
+        def numbers():
+            drawn = []
+            for source in (random.random, np.random.random, lambda: torch.rand(1).item()) * 20:
+                drawn.append(source())
+                time.sleep(0)
+            return str(drawn)
+
+        def draw(sample):
+            return {**sample, "drawn.txt": numbers()}
+
+        def draw_all(samples):
+            return [{**sample, "batch.txt": numbers()} for sample in samples]
+    """
+    (folder / "drawing.py").write_text(textwrap.dedent(code))
+    file = write_job(folder, map="drawing:draw", map_batches="{call: 'drawing:draw_all', batch: 4}")
+    before = states()
+    for output, engine in (("one", LocalEngine(0)), ("four", ThreadEngine(4))):
+        job = ProcessJob.of(load(file, overrides={"output": output}))
+        job.run(engine)
+        assert len(job.done) == 4
+    for name in names("one"):
+        assert (folder / "four" / name).read_bytes() == (folder / "one" / name).read_bytes()
+    assert len({sample["drawn.txt"] for name in names("four") for sample in samples(f"four/{name}")}) == 40
+    assert states() == before
 
 
 @pytest.mark.parametrize("jobs", ["0", "1"])

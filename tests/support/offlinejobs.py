@@ -6,10 +6,12 @@ from shardmaking import write_source
 
 FUNCTIONS = """
     import os, pathlib, time
+    import numpy as np
     import wdspec
 
     def double(sample):
-        return {**sample, "cls": sample["cls"] * 2, "draw.txt": str(wdspec.sample_rng(sample).random())}
+        drawn = wdspec.sample_rng(sample).random(), np.random.random()
+        return {**sample, "cls": sample["cls"] * 2, "draw.txt": str(drawn)}
 
     def odd(sample):
         return sample["cls"] % 2 == 1

@@ -42,6 +42,10 @@ R = TypeVar("R")
 V = TypeVar("V")
 
 
+_turn = PerProcess(threading.RLock)
+"""Held by the thread to which the random generators are lent: the threads of a Dask worker share them."""
+
+
 class _MapsOfThread(threading.local):
     """The user functions of the current job of a thread."""
 
@@ -49,7 +53,7 @@ class _MapsOfThread(threading.local):
 
     def of(self, job: str) -> UserFunctions:
         if job != self.job:
-            self.job, self.maps = job, UserFunctions(threading.current_thread() is threading.main_thread())
+            self.job, self.maps = job, UserFunctions(turn=_turn.value)
         return self.maps
 
 

@@ -22,6 +22,7 @@ import struct
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -109,9 +110,13 @@ class GlobalGenerators:
     """The global generators of this process. A context manager that lends them, and restores their states on exit.
 
     For the thread that runs user functions. Other threads that draw meanwhile draw from the lent generators.
+
+    Args:
+        turn: a lock to hold meanwhile, if several threads run user functions.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, turn: AbstractContextManager[object] | None = None) -> None:
+        self._turn: AbstractContextManager[object] = turn or nullcontext()
         self._bits = np.random.SFC64(0)
         self._words = np.ones(4, np.uint64)
         self._state: Any = {
@@ -128,6 +133,7 @@ class GlobalGenerators:
         self._seen: Any = None
 
     def __enter__(self) -> GlobalGenerators:
+        self._turn.__enter__()
         torch = sys.modules.get("torch")
         generator = None if torch is None else torch.default_generator
         self._torch = None if generator is None else (generator, generator.get_state())
@@ -140,14 +146,17 @@ class GlobalGenerators:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        if self._torch is not None:
-            generator, state = self._torch
-            generator.set_state(state)
-        bits, state = self._numpy
-        _numpy_random.set_bit_generator(bits)
-        if state["has_gauss"]:
-            _numpy_random.set_state(state)
-        random.setstate(self._python)
+        try:
+            if self._torch is not None:
+                generator, state = self._torch
+                generator.set_state(state)
+            bits, state = self._numpy
+            _numpy_random.set_bit_generator(bits)
+            if state["has_gauss"]:
+                _numpy_random.set_state(state)
+            random.setstate(self._python)
+        finally:
+            self._turn.__exit__(None, None, None)
 
     def seed(self, number: int) -> None:
         """Seed all generators for one sample with a 64-bit number."""

@@ -17,6 +17,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
@@ -55,17 +56,18 @@ class UserFunctions:
 
     Args:
         lends: whether to lend them the global random generators; not if other threads draw from these.
+        turn: a lock to hold while these are lent, if several threads run functions.
     """
 
-    def __init__(self, lends: bool = True) -> None:
-        self._lends = lends
+    def __init__(self, lends: bool = True, turn: AbstractContextManager[object] | None = None) -> None:
+        self._lends, self._turn = lends, turn
         self._functions: dict[str, Callable[..., Any]] = {}
         self._objects: dict[str, Any] = {}
 
     @functools.cached_property
     def generators(self) -> GlobalGenerators | None:
         """The random generators lent to the functions; None if other threads draw from them."""
-        return GlobalGenerators() if self._lends else None
+        return GlobalGenerators(self._turn) if self._lends else None
 
     @functools.cached_property
     def _watched(self) -> set[str]:
