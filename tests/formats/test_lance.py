@@ -24,7 +24,7 @@ from wdspec.base.errors import MissingShardError, ShardError, StoreError, Unusab
 from wdspec.formats.lance import LanceTable
 from wdspec.formats.samples import no_field
 from wdspec.formats.tables import TableSamples
-from wdspec.run import remote
+from wdspec.run import libraries
 from wdspec.stores.lance import LanceStore, _options_of
 from wdspec.stores.store import StoreSettings
 from wdspec.testing import difference
@@ -470,7 +470,7 @@ def test_threads_open_more_data_sets_than_are_kept(tmp_path, monkeypatch):
 
 
 def test_nodes_that_read_must_have_the_same_version_of_the_library():
-    assert "pylance" in remote._IF_BOTH
+    assert "pylance" in libraries.IF_BOTH
 
 
 @pytest.mark.parametrize("seeds", mostly_long([range(10), range(10, 260)], [range(10)]))

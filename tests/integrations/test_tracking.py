@@ -6,6 +6,8 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from importlib import metadata
+from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 
@@ -73,6 +75,8 @@ def test_the_record_has_spec_lock_digests_versions_environment_and_what_was_read
     assert record["lock"]["text"] == (folder / "train.lock.json").read_text()
     assert record["lock"]["sources"]["a"]["shards"] == 4
     assert record["versions"]["torch"] == torch.__version__
+    for name in ("pyarrow", "soxr", "tokenizers"):  # they change values, too
+        assert record["versions"].get(name) == (metadata.version(name) if find_spec(name) else None)
     assert "secret" not in json.dumps(record)
     assert record["environment"]["variables"]["WDS_REWRITE"].startswith("https://***")
     assert record["read"]["batches"] == 1

@@ -27,6 +27,7 @@ from wdspec.base.errors import UsageError
 from wdspec.base.files import open_regular
 from wdspec.base.redaction import without_secrets
 from wdspec.read.counts import Amount
+from wdspec.run.libraries import ALWAYS, IF_BOTH
 from wdspec.run.received import add_up, received_in, source_names
 from wdspec.run.run import Run
 from wdspec.run.state import check_undamaged, ranks_of
@@ -41,20 +42,8 @@ _STARTS = WeakKeyDictionary[Stream, str]()
 MOST_LOCK = 4_000_000
 """Bytes of a lock that is included whole; of a larger one, the numbers and sizes of shards are."""
 _LIBRARIES = (
-    *(
-        "wdspec",
-        "torch",
-        "numpy",
-        "pillow",
-        "simplejpeg",
-        "av",
-        "torchcodec",
-        "soundfile",
-        "cbor2",
-        "msgpack",
-    ),
+    *("wdspec", *ALWAYS, *IF_BOTH, "transformers", "webdataset"),
     *("backports.zstd", "isal", "fsspec", "s3fs", "gcsfs", "adlfs", "huggingface_hub", "aistore", "urllib3"),
-    *("tokenizers", "transformers", "safetensors", "webdataset"),
 )
 """Packages that read or decode."""
 

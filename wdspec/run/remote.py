@@ -36,6 +36,7 @@ from wdspec.base.files import shared_folder
 from wdspec.base.user_code import digest_code, enforce_security, file_of_module, secure_mode
 from wdspec.fields.memory import Array
 from wdspec.planning.keys import key64
+from wdspec.run.libraries import ALWAYS, IF_BOTH
 from wdspec.run.out_of_band import pack
 from wdspec.run.run import Run
 from wdspec.run.tasks import Delivery, TaskReader
@@ -45,22 +46,6 @@ from wdspec.stores.ais_cluster import AisCluster, AisVariables
 from wdspec.stores.settings import HttpSettings
 from wdspec.urls.urls import scheme_of
 
-_ALWAYS = ("numpy", "pillow", "torch", "simplejpeg")
-"""Libraries that read if they are installed: a node needs those that the trainer has."""
-_IF_BOTH = (
-    *("av", "torchcodec", "soundfile", "soxr", "nvidia-nvimgcodec-cu12", "torchvision", "torchaudio"),
-    *(
-        "opencv-python",
-        "opencv-python-headless",
-        "pyarrow",
-        "pylance",
-        "safetensors",
-        "msgpack",
-        "cbor2",
-        "tokenizers",
-    ),
-)
-"""Libraries whose versions must be equal where both have them; reading fails by itself if one is missing."""
 _MOST_CODE = 10_000_000
 """Bytes of modules to send; more are a package to install."""
 _LOOKED_AT = 8
@@ -111,9 +96,9 @@ class Setup:
         if platform.python_version_tuple()[:2] != tuple(self.python.split(".")[:2]):
             yield f"it has Python {platform.python_version()}, and the trainer has {self.python}"
         here = _versions()
-        for name in _ALWAYS + _IF_BOTH:
+        for name in ALWAYS + IF_BOTH:
             mine, theirs = here.get(name), self.libraries.get(name)
-            if mine != theirs and (name in _ALWAYS or (mine and theirs)):
+            if mine != theirs and (name in ALWAYS or (mine and theirs)):
                 yield (
                     f"it has {name} {mine or '(not installed)'}, and the trainer has {theirs or 'not'}; values could "
                     "differ: install the same version"
@@ -133,7 +118,7 @@ def _functions_of(run: Run) -> list[str]:
 
 @cache
 def _versions() -> dict[str, str]:
-    found = {name: _version(name) for name in _ALWAYS + _IF_BOTH}
+    found = {name: _version(name) for name in ALWAYS + IF_BOTH}
     return {name: version for name, version in found.items() if version}
 
 
