@@ -24,7 +24,7 @@ from material import brace_pattern, facts, text_sample, write_shards
 import wdspec
 from wdspec.jobs.check.job import check_data
 from wdspec.jobs.engine import LocalEngine
-from wdspec.read.budget import Budget
+from wdspec.read.error_budget import ErrorBudget
 from wdspec.read.shard import Piece
 from wdspec.read.transform import UserFunctions, parts_of
 from wdspec.shards.shards import Shards, list_shards
@@ -50,7 +50,9 @@ def read(spec: Spec, shards: Shards) -> int:
     count = 0
     for source in spec.sources:
         parts = parts_of(spec, shards)[source.name]
-        process = parts.transform.build(Budget(parts.errors, source.name), 0, 0, UserFunctions(), parts.open)
+        process = parts.transform.build(
+            ErrorBudget(parts.errors, source.name), 0, 0, UserFunctions(), parts.open
+        )
         for shard in shards.lists[source.name]:
             with closing(parts.open(Piece(shard), on_error=print)) as opened:
                 for raw in opened:

@@ -24,7 +24,7 @@ from typing import Any
 
 import wdspec
 from wdspec.fields.samples import SampleFields
-from wdspec.read.budget import Budget
+from wdspec.read.error_budget import ErrorBudget
 from wdspec.read.selection import Selection
 from wdspec.read.shard import Piece
 from wdspec.read.transform import parts_of
@@ -81,7 +81,7 @@ def read_pictures(
     """Return processor time in µs, time in µs and KB that are read, all per sample, and how many samples are kept."""
     spec = wdspec.load({"dataset": [{"name": "a", "shards": f"{folder}/{file}.tar", **keys}]})
     shards = list_shards(spec)
-    parts, budget = parts_of(spec, shards)["a"], Budget(Errors(), "a")
+    parts, budget = parts_of(spec, shards)["a"], ErrorBudget(Errors(), "a")
     if is_cold:
         with open(f"{folder}/{file}.tar", "rb") as tar:
             os.posix_fadvise(tar.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
@@ -137,7 +137,7 @@ def main() -> None:
     }
 
     def measure(name: str, selection: Selection, parsed: bool = True) -> None:
-        choose = selection.build(SampleFields(), None, Budget(Errors(), "a"))
+        choose = selection.build(SampleFields(), None, ErrorBudget(Errors(), "a"))
         print(f"{name:48} {(time_per_sample(choose, parsed) - empty) * 1e6:6.2f} µs")
 
     for name, selection in rows.items():

@@ -11,7 +11,7 @@ import wdspec
 from wdspec.base.errors import UsageError
 from wdspec.base.files import LockFile
 from wdspec.cache.index import Content, Index
-from wdspec.read.budget import append_line
+from wdspec.read.error_budget import append_line
 from wdspec.stores.outputs import LocalOutput
 from wdspec.webdataset import sample_cache as dbcache
 

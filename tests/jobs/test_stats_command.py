@@ -23,7 +23,7 @@ from wdspec.base.errors import UsageError
 from wdspec.jobs import stats as measure_job
 from wdspec.jobs.engine import LocalEngine
 from wdspec.read import pass_count as counting
-from wdspec.read.budget import Budget
+from wdspec.read.error_budget import ErrorBudget
 from wdspec.spec.measurements import LEVELS, MeasuredShard, Measurements
 from wdspec.stores.local import LocalFiles
 from wdspec.urls.urls import ShardUrl
@@ -136,7 +136,7 @@ def test_damaged_shards_are_measured_as_a_pass_counts_them(folder):
         found = []
         for seen in (None, lambda sample: None):
             shard = ShardUrl(f"x{suffix}", str(folder))
-            count = counting.count_shard(parts.open, shard, Budget(parts.errors, "a"), seen)
+            count = counting.count_shard(parts.open, shard, ErrorBudget(parts.errors, "a"), seen)
             found.append(count._replace(errors=[str(error) for error in count.errors]))
         assert found[0] == found[1], kind
     assert len(kinds) > 30

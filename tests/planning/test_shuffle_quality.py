@@ -17,7 +17,7 @@ import pytest
 
 from wdspec.planning.order import Delays, ShardOrder
 from wdspec.planning.plan import SourcePlan
-from wdspec.read.budget import Budget
+from wdspec.read.error_budget import ErrorBudget
 from wdspec.read.source import SourceStream, StreamState
 from wdspec.spec.language.options import Errors
 
@@ -81,7 +81,7 @@ def real_stream(count, size, shard, shards, interleave):
         interleave=interleave,
     )
     source = Counted()
-    source.plan, source.parts, source.budget = plan, source, Budget(Errors(), "measured")
+    source.plan, source.parts, source.budget = plan, source, ErrorBudget(Errors(), "measured")
     source.open = Opening(shard)
     return list(itertools.islice(iter(SourceStream(source, 0, StreamState())), count))
 

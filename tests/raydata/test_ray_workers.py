@@ -439,12 +439,11 @@ def test_a_cluster_without_room_is_an_error(make, monkeypatch):
         ray.kill(other)
 
 
-class Other:
-    def place(self):
-        return "here"
-
-
 def test_an_actor_that_died_while_others_need_its_cpu_is_replaced(make, caplog):
+    class Other:  # here, so that Ray sends its code
+        def place(self):
+            return "here"
+
     with wdspec.loader(make("processes", 0)) as alone:
         expected = list(map(row, alone))
     with wdspec.loader(make()) as loader:

@@ -1,4 +1,4 @@
-"""When an error is a skip, and when there are too many: `Budget` compared with explicit arithmetic."""
+"""When an error is a skip, and when there are too many: `ErrorBudget` compared with explicit arithmetic."""
 
 import json
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import wdspec
 from wdspec.base.errors import FieldError, ShardError, SpecError, StoreError, UsageError
-from wdspec.read.budget import MIN_SAMPLES, Budget, is_mistake
+from wdspec.read.error_budget import MIN_SAMPLES, ErrorBudget, is_mistake
 from wdspec.spec.spec import Errors
 
 CAUSES = ("shard", "decode", "map")
@@ -31,7 +31,7 @@ def chained(outer, inner):
     ],
 )
 def test_an_error_is_skipped_only_if_the_spec_names_its_cause(skip, skipped, cause):
-    budget = Budget(Errors(skip=skip), "s")
+    budget = ErrorBudget(Errors(skip=skip), "s")
     if cause in skipped:
         budget(ValueError("x"), cause)
         assert budget.skipped == {{"shard": "D102", "decode": "D202", "map": "D203"}[cause]: 1}
@@ -50,7 +50,7 @@ class CountedError(Exception):
 
 @pytest.mark.parametrize("error", [CountedError("a", "b"), ValueError("x"), KeyError("x"), FieldError("x")])
 def test_each_skip_is_logged_with_its_url_and_its_key(error, caplog):
-    Budget(Errors(skip=CAUSES), "s")(error, "map", url="a.tar", key="k7")
+    ErrorBudget(Errors(skip=CAUSES), "s")(error, "map", url="a.tar", key="k7")
     (line,) = caplog.messages
     assert line.count("[source s, url a.tar, key k7]") == 1
 
@@ -58,7 +58,7 @@ def test_each_skip_is_logged_with_its_url_and_its_key(error, caplog):
 @pytest.mark.parametrize("cause", CAUSES)
 @pytest.mark.parametrize("kind", [SpecError, UsageError, StoreError, ImportError, ModuleNotFoundError])
 def test_user_mistakes_are_raised_under_every_policy(kind, cause):
-    budget = Budget(Errors(skip=CAUSES), "s")
+    budget = ErrorBudget(Errors(skip=CAUSES), "s")
     for error in (kind("x"), chained(FieldError("y"), kind("x"))):
         assert is_mistake(error)
         with pytest.raises(type(error)) as caught:
@@ -76,7 +76,7 @@ def test_other_errors_are_not_user_mistakes(error):
 
 
 def test_an_error_gets_its_place():
-    budget = Budget(Errors(skip=True), "s")
+    budget = ErrorBudget(Errors(skip=True), "s")
     error = FieldError("x", field="f")
     budget(error, "decode", url="u", key="k")
     assert error.place == {"field": "f", "source": "s", "url": "u", "key": "k"}
@@ -97,7 +97,7 @@ def within(errors, skips, delivered):
 )
 def test_the_budget_is_exhausted_according_to_the_rule(max_count, max_rate, delivered, skips):
     errors = Errors(skip=True, max_count=max_count, max_rate=max_rate)
-    budget = Budget(errors, "s")
+    budget = ErrorBudget(errors, "s")
     budget.delivered = delivered
     for number in range(1, skips + 1):
         if within(errors, number, delivered):
@@ -112,7 +112,7 @@ def test_the_budget_is_exhausted_according_to_the_rule(max_count, max_rate, deli
 
 def test_a_new_budget_without_a_log_does_not_change_the_log(tmp_path):
     log = tmp_path / "skips.jsonl"
-    budget = Budget(Errors(skip=True, log=str(log)), "s")
+    budget = ErrorBudget(Errors(skip=True, log=str(log)), "s")
     budget(FieldError("x"), "decode", key="k")
     budget.without_log()(FieldError("y"), "decode")
     [line] = log.read_text().splitlines()

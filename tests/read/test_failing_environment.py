@@ -19,8 +19,8 @@ from shardmaking import write_shard, write_source
 import wdspec
 from wdspec.base.errors import RefusedShardError, ShardError, find_lack
 from wdspec.base.handles import handles, responses
-from wdspec.read import budget
-from wdspec.read.budget import Budget
+from wdspec.read import error_budget
+from wdspec.read.error_budget import ErrorBudget
 from wdspec.spec.language.options import Errors
 from wdspec.storage.storage import Storage
 from wdspec.stores import ais, http_requests, local  # noqa: F401  # no module can be imported without a descriptor
@@ -235,10 +235,10 @@ def disk_error(url):
 
 
 def test_a_bad_sector_is_skipped_and_a_failing_disk_is_not(monkeypatch):
-    counts = Budget(Errors(skip=True), "a")
+    counts = ErrorBudget(Errors(skip=True), "a")
     now = [100.0]
-    monkeypatch.setattr(budget.time, "monotonic", lambda: now[0])
-    budget._disk_errors.value.clear()
+    monkeypatch.setattr(error_budget.time, "monotonic", lambda: now[0])
+    error_budget._disk_errors.value.clear()
     for url in "aabb":
         counts(disk_error(url), "shard", url=url)
     now[0] += 61
@@ -251,7 +251,7 @@ def test_a_bad_sector_is_skipped_and_a_failing_disk_is_not(monkeypatch):
 
 
 def test_a_local_file_without_permission_may_be_the_user(monkeypatch):
-    counts = Budget(Errors(skip=True), "a")
+    counts = ErrorBudget(Errors(skip=True), "a")
     refused = local.translate_error(PermissionError(errno.EACCES, "Permission denied"), "x.tar")
     assert isinstance(refused, RefusedShardError)
     with pytest.raises(ShardError, match="no permission"):

@@ -10,7 +10,7 @@ from reading import corrupt, names, reader_of
 from shardmaking import write_source
 
 from wdspec.base.errors import UsageError
-from wdspec.read.budget import append_line
+from wdspec.read.error_budget import append_line
 from wdspec.spec.load import load
 
 

@@ -14,7 +14,7 @@ from wdspec.fields.samples import SampleFields
 from wdspec.formats import blocks
 from wdspec.planning.order import Delays, ShardOrder
 from wdspec.planning.plan import SourcePlan
-from wdspec.read.budget import Budget
+from wdspec.read.error_budget import ErrorBudget
 from wdspec.read.lanes import Lanes
 from wdspec.read.lean import LeanStream
 from wdspec.read.source import SourceStream, StreamState
@@ -77,7 +77,7 @@ def source_of(sizes, size=1, *, slots=1, interleave=1, order="shuffled", drops=(
             interleave=interleave,
         ),
         parts=SimpleNamespace(open=Opener(sizes, broken), drops_decoded=False, selection=None),
-        budget=Budget(Errors(skip=True), "s"),
+        budget=ErrorBudget(Errors(skip=True), "s"),
         process=lambda slot: lambda raw, ordinal: None if raw[1] in drops else raw,
     )
 

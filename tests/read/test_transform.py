@@ -6,7 +6,7 @@ import pytest
 
 from wdspec.base.errors import FieldError
 from wdspec.fields.samples import SampleFields
-from wdspec.read.budget import Budget
+from wdspec.read.error_budget import ErrorBudget
 from wdspec.read.transform import Transform, UserFunctions
 from wdspec.spec.language.options import Errors
 from wdspec.spec.language.samples import Call
@@ -18,7 +18,7 @@ def raw(number, **fields):
 
 
 def built(skip=False, fields=None, **transform):
-    budget = Budget(Errors(skip=skip), "s")
+    budget = ErrorBudget(Errors(skip=skip), "s")
     transform = Transform(fields or SampleFields(), **transform)
     return transform.build(budget, seed=3, slot=5, functions=UserFunctions(lends=False)), budget
 
@@ -95,7 +95,7 @@ def test_a_skip_yields_nothing_and_does_not_affect_the_next_sample():
 
 def test_random_numbers_depend_on_slot_and_ordinal():
     def draws(slot, ordinals):
-        budget = Budget(Errors(), "s")
+        budget = ErrorBudget(Errors(), "s")
         transform = Transform(SampleFields(), maps=(Call(call="picks:jitter"),), own_maps=1)
         process = transform.build(budget, 3, slot, UserFunctions(lends=False))
         return [process(raw(0), ordinal)["noise"] for ordinal in ordinals]

@@ -11,8 +11,8 @@ from shardmaking import write_shard, write_source
 from torch.utils.data import DataLoader
 
 import wdspec
-from wdspec.read import budget as budget_module
-from wdspec.read.budget import Budget, SourceCounts
+from wdspec.read import error_budget as budget_module
+from wdspec.read.error_budget import ErrorBudget, SourceCounts
 from wdspec.run import stats as run_stats
 from wdspec.run.stats import RunStats, SourceStats, Tally, describe_stats
 from wdspec.spec.language.options import Errors
@@ -231,7 +231,7 @@ def test_closed_readers_are_counted_exactly_once():
 
 @pytest.mark.parametrize("counter", [each.name for each in fields(SourceCounts)])
 def test_every_counter_is_sent_and_added_up_under_its_name(counter):
-    budgets, tally = [Budget(Errors(), "a") for _ in range(2)], Tally(1)
+    budgets, tally = [ErrorBudget(Errors(), "a") for _ in range(2)], Tally(1)
     is_by_cause = isinstance(getattr(budgets[0], counter), Counter)
     for reader, budget in enumerate(budgets):
         setattr(budget, counter, Counter(cause=5) if is_by_cause else 5)
@@ -256,7 +256,7 @@ def test_a_new_counter_is_one_line(monkeypatch):
     monkeypatch.setattr(budget_module, "COUNTERS", [each.name for each in fields(Counts)])
     monkeypatch.setattr(run_stats, "SourceCounts", Counts)
     monkeypatch.setattr(run_stats, "SourceStats", Shown)
-    tally, budget = Tally(1), Budget(Errors(), "a")
+    tally, budget = Tally(1), ErrorBudget(Errors(), "a")
     budget.blinks = 3
     for reader in range(2):
         tally.take(reader, {0: budget.counts})
@@ -273,7 +273,7 @@ def test_counts_can_be_read_while_another_thread_counts():
                 self[f"new {number}"] += 1
                 yield item
 
-    budget = Budget(Errors(), "a")
+    budget = ErrorBudget(Errors(), "a")
     budget.dropped, budget.skipped = Busy(select=2), Busy(D202=1)
     budget.tally("where")[0] = 3
     assert budget.counts == {"dropped": {"select": 2, "where": 3}, "skipped": {"D202": 1}}

@@ -16,7 +16,7 @@ from shardmaking import write_shard
 import wdspec
 from wdspec.cli.batch import needs_samples
 from wdspec.jobs.job import skip_columns
-from wdspec.read.budget import Budget
+from wdspec.read.error_budget import ErrorBudget
 from wdspec.read.transform import SourceParts, Step, Transform, UserFunctions
 from wdspec.spec import build, validation
 from wdspec.spec.language.effects import Drops, Key
@@ -40,7 +40,7 @@ class Filtering(Transform):
 
     multiples: int = 1
 
-    def _user_steps(self, budget: Budget, maps: UserFunctions) -> list[Step]:
+    def _user_steps(self, budget: ErrorBudget, maps: UserFunctions) -> list[Step]:
         def keep(sample: dict[str, Any]) -> dict[str, Any] | None:
             if sample["cls"] % self.multiples == 0:
                 return sample

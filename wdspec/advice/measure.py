@@ -20,7 +20,7 @@ from wdspec.formats.tar.members import iter_members
 from wdspec.formats.tar.reader import splitter
 from wdspec.planning.passes import SourceCount
 from wdspec.planning.plan import Plan
-from wdspec.read.budget import Budget
+from wdspec.read.error_budget import ErrorBudget
 from wdspec.read.near_misses import explain_nothing
 from wdspec.read.selection import Selection
 from wdspec.read.shard import Piece
@@ -171,7 +171,7 @@ def measure_selection(parts: SourceParts, source: Source, shards: UrlSequence) -
     Raises:
         WdspecError: a shard cannot be read, or an expression cannot be evaluated.
     """
-    budget = Budget(source.errors, source.name).without_log()
+    budget = ErrorBudget(source.errors, source.name).without_log()
     choose = parts.build_choice(budget)
     kept = looked_at = 0
     is_whole = len(shards) <= MOST_SELECTED_SHARDS

@@ -25,11 +25,11 @@ from wdspec.fields.samples import COMPANIONS
 from wdspec.planning.past import Changes
 from wdspec.planning.timeline import Timeline
 from wdspec.planning.topology import Seat, Topology
-from wdspec.read.budget import Budget
 from wdspec.read.counts import count_tokens, token_fields
+from wdspec.read.error_budget import ErrorBudget
 from wdspec.read.pass_count import with_counts
 from wdspec.read.reader import Reader
-from wdspec.read.shard import Piece, ShardOpener
+from wdspec.read.shard import Piece, SampleReader
 from wdspec.read.transform import Process, SourceParts, Transform, UserFunctions
 from wdspec.run.position import Position
 from wdspec.run.run import Run, make_run
@@ -125,11 +125,11 @@ class _Unchanged(Transform):
 
     def build(
         self,
-        budget: Budget,
+        budget: ErrorBudget,
         seed: int,
         slot: int,
         functions: UserFunctions,
-        shards: ShardOpener | None = None,
+        shards: SampleReader | None = None,
     ) -> Process:
         def process(raw: dict[str, Any], ordinal: int) -> dict[str, Any]:
             budget.delivered += 1

@@ -23,7 +23,7 @@ from wdspec.fields.encode import JSON_VALUES
 from wdspec.fields.samples import SampleFields
 from wdspec.formats.decompress import decompress
 from wdspec.formats.samples import no_field
-from wdspec.read.shard import Piece, ShardOpener
+from wdspec.read.shard import Piece, SampleReader
 from wdspec.shards.listing import list_texts
 from wdspec.spec.language.samples import KeyRule
 from wdspec.spec.language.values import SUFFIXES
@@ -141,7 +141,7 @@ class ShardFiles:
             ShardError: it cannot be read, or is damaged.
         """
         key = KeyRule(kind="last_dot" if self.key == "last_dot" else "first_dot")
-        opener = ShardOpener(
+        opener = SampleReader(
             "", self.storage, SampleFields(), key, lenient_end=False, may_be_empty=True, format=self.format
         )
         with closing(opener.samples(Piece(shard), fields, _raise, opener.ahead())) as samples:

@@ -24,7 +24,7 @@ from wdspec.jobs.engine import Engine
 from wdspec.jobs.groups import INDEX_BITS, KeyTexts, Numbers, SampleGroups
 from wdspec.jobs.job import LiveCount, ReadTask, ShardFailed, ShardJob
 from wdspec.planning.keys import key64
-from wdspec.read.budget import Budget
+from wdspec.read.error_budget import ErrorBudget
 from wdspec.read.shard import Piece
 from wdspec.read.transform import parts_of
 from wdspec.shards.lock import check_harmless
@@ -68,7 +68,7 @@ def identify(task: IdentityTask) -> Identities:
     Raises:
         WdspecError: the shard is damaged, and the policy of the source is to raise.
     """
-    budget = Budget(task.parts.errors, task.source).without_log()
+    budget = ErrorBudget(task.parts.errors, task.source).without_log()
     chooses = task.parts.selection is not None and task.parts.selection.by_value is not None
     opener = task.parts.open if chooses or task.by != KEY else task.parts.open.headers
     identity = _IDENTITIES.get(task.by) or (lambda raw: _hash_field(raw, task.by))

@@ -29,7 +29,7 @@ from wdspec.fields.encode import EncoderMissingError
 from wdspec.jobs.engine import Engine, termination_ends_in_order
 from wdspec.planning.plan import Plan
 from wdspec.read.batch_map import BatchMap
-from wdspec.read.budget import Budget
+from wdspec.read.error_budget import ErrorBudget
 from wdspec.read.shard import Piece
 from wdspec.read.transform import Process, SourceParts, UserFunctions
 from wdspec.shards.shards import Shards, plan_shards
@@ -111,7 +111,7 @@ class ReadTask(ShardTask):
             if (more := choose(source, number, shard)) is not None
         ]
 
-    def build_process(self, budget: Budget) -> tuple[Process, AbstractContextManager[object]]:
+    def build_process(self, budget: ErrorBudget) -> tuple[Process, AbstractContextManager[object]]:
         """Build the function that applies the steps of the source to raw samples, and the context to call it in.
 
         A sample's random numbers depend on the seed, its source, its shard's number and its index, but not on the
@@ -125,7 +125,7 @@ class ReadTask(ShardTask):
         return self.parts.choosing(process, budget), generators or nullcontext()
 
     def samples(
-        self, budget: Budget, see: Callable[[dict[str, Any]], None] | None = None
+        self, budget: ErrorBudget, see: Callable[[dict[str, Any]], None] | None = None
     ) -> Generator[dict[str, Any]]:
         """Yield the samples of the shard in order, after the steps of its source. Closing this closes the shard.
 
@@ -147,7 +147,7 @@ class ReadTask(ShardTask):
                     yield sample
 
     def final_samples(
-        self, budget: Budget, see: Callable[[dict[str, Any]], None] | None = None
+        self, budget: ErrorBudget, see: Callable[[dict[str, Any]], None] | None = None
     ) -> Generator[dict[str, Any]]:
         """Yield the samples of the shard in order, after `map_batches`, too, for jobs that write or return them.
 

@@ -23,7 +23,7 @@ from wdspec.jobs.engine import Engine
 from wdspec.jobs.job import LiveCount, ReadTask, ShardFailed, ShardJob, check_each_sample, gpus_of
 from wdspec.jobs.originals import Originals
 from wdspec.jobs.output_records import OutputRecord, describe_input
-from wdspec.read.budget import Budget
+from wdspec.read.error_budget import ErrorBudget
 from wdspec.read.transform import Process, parts_of
 from wdspec.shards.shards import check_readable, list_shards
 from wdspec.spec.language.locations import OutputOptions
@@ -63,7 +63,7 @@ class ProcessTask(ReadTask):
     drops: Mapping[int, str] = field(default_factory=dict)
     """The samples to leave out: their indexes, and their keys."""
 
-    def build_process(self, budget: Budget) -> tuple[Process, AbstractContextManager[object]]:
+    def build_process(self, budget: ErrorBudget) -> tuple[Process, AbstractContextManager[object]]:
         process, lent = super().build_process(budget)
         if not self.drops:
             return process, lent
@@ -259,7 +259,7 @@ def process_shard(task: ProcessTask) -> ShardDone:
         Exception: what user functions raise.
     """
     started = time.monotonic()
-    budget, options = Budget(task.parts.errors, task.source), task.options
+    budget, options = ErrorBudget(task.parts.errors, task.source), task.options
     format = format_of(task.output)
     keeps_plain = format in ("tar", format_of(task.shard.text, task.parts.open.format))
     originals = None if format == "jsonl" else Originals(task.parts.transform.fields, keeps_plain)
@@ -316,7 +316,7 @@ def _describe_changes(changes: Sequence[tuple[ProcessTask, str]], there: int) ->
     )
 
 
-def _write(writer: Any, sample: dict[str, Any], budget: Budget) -> None:
+def _write(writer: Any, sample: dict[str, Any], budget: ErrorBudget) -> None:
     try:
         packed = writer.pack(sample)
     except WdspecError as error:

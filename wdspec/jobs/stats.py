@@ -34,9 +34,9 @@ from wdspec.jobs.job import (
     measure_rate,
     read_earlier,
 )
-from wdspec.read.budget import Budget
+from wdspec.read.error_budget import ErrorBudget
 from wdspec.read.pass_count import KeepingCount, count_shard, mark_distance, measure_costs
-from wdspec.read.shard import Piece, ShardOpener
+from wdspec.read.shard import Piece, SampleReader
 from wdspec.read.transform import parts_of
 from wdspec.read.windows import WindowPlanner
 from wdspec.shards.lock import check_harmless, digest_partners, find_measured, place_of
@@ -289,7 +289,7 @@ def measure_shard(task: MeasureTask) -> MeasuredShard:
         stat = bare.storage.stat(task.shard)
         beside = digest_partners(task.shard, bare.storage)
     sizes = _Sizes()
-    budget = Budget(parts.errors, task.source).without_log()
+    budget = ErrorBudget(parts.errors, task.source).without_log()
     count = count_shard(bare, task.shard, budget, sizes.take, distance=task.distance)
     if any(parts.open.parts):
         _measure_joined(task, bare, budget, sizes)
@@ -315,7 +315,7 @@ def measure_shard(task: MeasureTask) -> MeasuredShard:
     )
 
 
-def _measure_joined(task: MeasureTask, opener: ShardOpener, budget: Budget, sizes: _Sizes) -> None:
+def _measure_joined(task: MeasureTask, opener: SampleReader, budget: ErrorBudget, sizes: _Sizes) -> None:
     """Add the sizes of the files of partners (`join`) that the samples of a shard get, and of values of tables."""
     shard, url = task.shard, task.shard.text
     joins, lookups = opener.parts
@@ -348,7 +348,7 @@ def _measure_joined(task: MeasureTask, opener: ShardOpener, budget: Budget, size
 
 def _measure_costs(task: MeasureTask, planner: WindowPlanner, count: int) -> SampleCosts:
     """Return what each sample of a shard costs, as in training."""
-    budget = Budget(task.parts.errors, task.source).without_log()
+    budget = ErrorBudget(task.parts.errors, task.source).without_log()
     process, lent = task.build_process(budget)
     return measure_costs(task.parts, task.shard, planner, process, budget, count, lent)
 
@@ -406,7 +406,7 @@ def _size_of(value: Any) -> int | None:
 
 
 def _measure_lengths(task: MeasureTask) -> dict[str, Spread]:
-    columns, budget = _Columns(), Budget(task.parts.errors, task.source).without_log()
+    columns, budget = _Columns(), ErrorBudget(task.parts.errors, task.source).without_log()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about data that the spec allows
         for sample in task.samples(budget):

@@ -223,8 +223,7 @@ def make_plan(
     tops = {leaf.name: top.name for top in spec.dataset for leaf in top.leaves}
     sources = []
     for source in active:
-        listed, count = shards[source.name], len(shards[source.name])
-        share = largest[source.name]
+        listed, count, share = shards[source.name], len(shards[source.name]), largest[source.name]
         if not count:
             raise UsageError("the source has no shards", source=source.name)
         sources.append(

@@ -16,7 +16,7 @@ from ray.data.datasource import ReadTask as RayTask
 from wdspec.base.errors import WdspecError
 from wdspec.jobs.job import ReadTask, check_each_sample
 from wdspec.ray.columns import tables_of
-from wdspec.read.budget import Budget
+from wdspec.read.error_budget import ErrorBudget
 from wdspec.read.transform import parts_of
 from wdspec.shards.lock import find_measured
 from wdspec.shards.shards import LockLike, Shards, check_readable, list_shards, read_measurements
@@ -93,7 +93,7 @@ def read_shards(
         Exception: any exception of user functions.
     """
     for task in tasks:
-        budget = Budget(task.parts.errors, task.source)
+        budget = ErrorBudget(task.parts.errors, task.source)
         try:
             with closing(task.final_samples(budget)) as samples:
                 yield from tables_of(islice(samples, limit), schema)

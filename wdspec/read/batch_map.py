@@ -11,7 +11,7 @@ from typing import Any
 from wdspec.base.errors import UsageError
 from wdspec.base.user_code import import_function
 from wdspec.planning.keys import key64, random64
-from wdspec.read.budget import Budget, is_mistake
+from wdspec.read.error_budget import ErrorBudget, is_mistake
 from wdspec.read.transform import FieldDemand, Sample, SourceParts, Transform, UserFunctions
 from wdspec.spec.language.samples import BatchCall, Call
 from wdspec.spec.spec import Source, Spec
@@ -38,7 +38,7 @@ class BatchMap:
     def run(
         self,
         samples: Generator[Sample],
-        budget: Budget,
+        budget: ErrorBudget,
         seed: int,
         shard: int,
         functions: UserFunctions,
@@ -100,7 +100,7 @@ def _call(
     function: Callable[..., Any],
     step: BatchCall,
     batch: Sequence[Sample],
-    budget: Budget,
+    budget: ErrorBudget,
     functions: UserFunctions,
     number: int,
 ) -> Iterator[Sample]:

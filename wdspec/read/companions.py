@@ -17,7 +17,7 @@ from wdspec.fields.samples import COMPANIONS, Drawn
 from wdspec.planning.companions import chance_key
 from wdspec.planning.keys import random64
 from wdspec.planning.plan import Plan
-from wdspec.read.budget import Budget
+from wdspec.read.error_budget import ErrorBudget
 from wdspec.read.slot import Part, Slot
 from wdspec.read.source import SourceStream, StreamState, pack_slot
 from wdspec.read.transform import LiveSource, Process, Sample, SourceParts, UserFunctions, Wrapper
@@ -42,7 +42,7 @@ class Supply:
         self,
         plan: Plan,
         parts: Mapping[str, SourceParts],
-        budgets: Mapping[str, Budget],
+        budgets: Mapping[str, ErrorBudget],
         functions: UserFunctions,
     ) -> None:
         self.plan = plan

@@ -13,7 +13,7 @@ from wdspec.base.errors import ShardError
 from wdspec.planning.epochs import Epoch, Run, ShuffledPass, replace_ended, seek
 from wdspec.planning.keys import key64
 from wdspec.planning.order import ReleaseOrder
-from wdspec.read.budget import Budget
+from wdspec.read.error_budget import ErrorBudget
 from wdspec.read.pass_part import PassReading
 from wdspec.read.shard import Piece
 from wdspec.read.source import FIRST
@@ -133,7 +133,7 @@ class EpochReading(PassReading):
         stop: int,
         ahead: Any,
         coming: Sequence[int],
-        budget: Budget | None,
+        budget: ErrorBudget | None,
         epoch: int,
     ) -> Iterator[Sample | None]:
         """Yield every f-th raw sample of a turn's shard, of which only the headers of the others are read.

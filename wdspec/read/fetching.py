@@ -27,7 +27,7 @@ from wdspec.fields.decode import one_line
 from wdspec.fields.extensions import Naming, NamingWithAsides
 from wdspec.fields.measures import Measures
 from wdspec.fields.samples import SampleFields
-from wdspec.read.budget import Budget
+from wdspec.read.error_budget import ErrorBudget
 from wdspec.spec.language.expressions import MISSING, Expression, Path, describe_path
 from wdspec.spec.language.fetching import FetchedObject, parse_url
 from wdspec.spec.spec import Source, Spec
@@ -388,7 +388,7 @@ class Objects:
         paths = [path for each in self.fetched for path in each.entry.origins]
         return Measures(self.fields, paths, paths, self.tags, self.keeps_decoded)
 
-    def before(self, process: Process, budget: Budget) -> Process:
+    def before(self, process: Process, budget: ErrorBudget) -> Process:
         """Return the function that puts the objects into a raw sample, and then calls `process`."""
         measure = self.measures()
 

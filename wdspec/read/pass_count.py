@@ -18,9 +18,9 @@ from wdspec.base.errors import ShardError, UsageError, warn_user
 from wdspec.base.progress import progress
 from wdspec.formats.samples import no_field, only_key
 from wdspec.planning.passes import KeptCount, ShardCount, SourceCount, pass_order
-from wdspec.read.budget import Budget
+from wdspec.read.error_budget import ErrorBudget
 from wdspec.read.selection import Selection
-from wdspec.read.shard import Piece, ShardOpener
+from wdspec.read.shard import Piece, SampleReader
 from wdspec.read.transform import Process, SourceParts, UserFunctions, parts_of
 from wdspec.read.windows import WindowPlanner
 from wdspec.shards.lock import find_measured
@@ -148,7 +148,7 @@ def _count_shards(
     order = pass_order(spec, source, len(listed))
     planner = WindowPlanner.of(spec) if has_windows(spec) else None
     functions = UserFunctions()
-    budget = Budget(parts.errors, source.name).without_log()  # readers count and log these errors
+    budget = ErrorBudget(parts.errors, source.name).without_log()  # readers count and log these errors
     turns: Iterable[ShardUrl] = (listed[order.entry(0, turn).shard] for turn in range(len(listed)))
     measured: Iterator[MeasuredShard | None] = repeat(None)
     counts_kept = counting.selection is not None or counting.again is not None
@@ -213,7 +213,7 @@ def measure_costs(
     shard: ShardUrl,
     planner: WindowPlanner,
     process: Process,
-    budget: Budget,
+    budget: ErrorBudget,
     count: int,
     lent: AbstractContextManager[object] | None = None,
     start: int = 0,
@@ -263,7 +263,7 @@ class KeepingCount:
 
     def __init__(self, parts: SourceParts) -> None:
         self._parts = parts
-        self._budget = Budget(parts.errors, parts.open.source).without_log()
+        self._budget = ErrorBudget(parts.errors, parts.open.source).without_log()
         self._choose, self._choose_again = parts.choices(self._budget)
         self._kept = array("q")
         """Indices of the samples that are kept."""
@@ -322,9 +322,9 @@ class KeepingCount:
 
 
 def count_shard(
-    opener: ShardOpener,
+    opener: SampleReader,
     shard: ShardUrl,
-    budget: Budget,
+    budget: ErrorBudget,
     seen: Callable[[dict[str, Any]], None] | None = None,
     keeping: KeepingCount | None = None,
     distance: int | None = None,

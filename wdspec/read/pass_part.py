@@ -15,7 +15,7 @@ from wdspec.base.errors import ShardError
 from wdspec.formats.samples import RawSamples
 from wdspec.planning.order import Delays, ReleaseOrder
 from wdspec.planning.passes import Pass, PassSegment
-from wdspec.read.budget import Budget
+from wdspec.read.error_budget import ErrorBudget
 from wdspec.read.randomness import note_pass
 from wdspec.read.selection import Choose
 from wdspec.read.shard import Piece
@@ -154,7 +154,7 @@ class PassReading:
         stop: int,
         ahead: Ahead | LocalFiles,
         coming: Sequence[int],
-        budget: Budget | None = None,
+        budget: ErrorBudget | None = None,
         epoch: int = 0,
     ) -> Iterator[Sample | None]:
         """Yield the raw samples at the positions first..stop-1 of a turn's shard, one or None for each.
@@ -247,7 +247,7 @@ class PassReading:
         ahead: Ahead | LocalFiles,
         coming: Sequence[int],
         errors: list[ShardError],
-        error_budget: Budget | None,
+        error_budget: ErrorBudget | None,
     ) -> tuple[Callable[[], None], RawSamples | None]:
         """Open a part of a shard.
 

@@ -18,8 +18,8 @@ from wdspec.planning.passes import PositionNames, WindowedPass
 from wdspec.planning.past import Changes, Past
 from wdspec.planning.plan import Batching, Plan
 from wdspec.planning.shares import LiveShares, ScheduleSegment, live_segments
-from wdspec.read.budget import Budget, PackedCounts
 from wdspec.read.companions import Companions, Supply
+from wdspec.read.error_budget import ErrorBudget, PackedCounts
 from wdspec.read.fetching_parts import FETCHING_STREAMS, windows_of
 from wdspec.read.lean import MANY, MIXTURES, STREAMS
 from wdspec.read.pass_part import EpochPadding, FirstSample, Padding, PassPart, PassReading
@@ -61,7 +61,7 @@ class Reader:
         table: SlotTable | None = None,
     ) -> None:
         self.plan, self.ranks, self._spec, self._stage = plan, ranks, spec, spec.stage
-        self.budgets = {each.name: Budget(parts[each.name].errors, each.name) for each in plan.sources}
+        self.budgets = {each.name: ErrorBudget(parts[each.name].errors, each.name) for each in plan.sources}
         """By source, then by source of companions: what was delivered, dropped and skipped in this process."""
         self._functions = UserFunctions()
         has_functions = any(each.transform.has_functions for each in parts.values())
@@ -96,7 +96,7 @@ class Reader:
 
     def _accompany(self, parts: Mapping[str, SourceParts]) -> Supply:
         """Let the samples of sources get companions, and return what gives them."""
-        self.budgets |= {name: Budget(parts[name].errors, name) for name in self.plan.companion_names}
+        self.budgets |= {name: ErrorBudget(parts[name].errors, name) for name in self.plan.companion_names}
         supply = Supply(self.plan, parts, self.budgets, self._functions)
         self._sources = supply.over(self._sources)
         return supply

@@ -14,7 +14,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any, overload
 
-from wdspec.read.budget import Budget
+from wdspec.read.error_budget import ErrorBudget
 from wdspec.read.slot import Part
 from wdspec.read.source import SourceStream, StreamState
 from wdspec.read.transform import LiveSource, Process, Sample
@@ -122,7 +122,7 @@ def may_keep_rows(source: LiveSource) -> bool:
     return parts.transform.only_decodes and parts.selection is None and not any(parts.open.parts)
 
 
-def _build_process(process: Process, budget: Budget) -> Process:
+def _build_process(process: Process, budget: ErrorBudget) -> Process:
     """Return the function that passes rows as they are."""
 
     def finish(raw: Any, ordinal: int) -> Any:

@@ -18,7 +18,7 @@ from wdspec.fields.decode import one_line
 from wdspec.fields.measures import Measures
 from wdspec.fields.samples import SampleFields
 from wdspec.planning.keys import GOLDEN, MASK, encode_text
-from wdspec.read.budget import Budget
+from wdspec.read.error_budget import ErrorBudget
 from wdspec.shards.key_lists import KeyLists
 from wdspec.spec.language.expressions import ExpressionError, parse_expression, split_conjunction
 from wdspec.spec.language.operators import NullOperandError
@@ -29,7 +29,7 @@ RawSample = dict[str, Any]
 Choose = Callable[[RawSample], bool]
 """Whether a raw sample is kept. It counts those that are not. May raise, by the error policy of the source."""
 TryAgain = Callable[[RawSample, Exception, Callable[[RawSample], None]], None]
-"""See `ShardOpener.try_again`."""
+"""See `SampleReader.try_again`."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Selection:
         self,
         fields: SampleFields,
         tags: dict[str, Any] | None,
-        budget: Budget,
+        budget: ErrorBudget,
         try_again: TryAgain | None = None,
     ) -> Choose:
         """Return the function that says whether a raw sample is kept.

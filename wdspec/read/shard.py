@@ -1,4 +1,4 @@
-"""Opening a part of a shard: `ShardOpener` finds the bytes, decompresses them, and chooses the reader of the format."""
+"""Reading a part of a shard: `SampleReader` finds the bytes, decompresses them, and chooses the reader of a format."""
 
 from __future__ import annotations
 
@@ -64,8 +64,11 @@ _columns: PerProcess[dict[tuple[str, str], tuple[str, Mapping[str, str]] | None]
 
 
 @dataclass(frozen=True)
-class ShardOpener:
-    """How to open the shards of one source. It holds no open files, so it can be pickled."""
+class SampleReader:
+    """Reads the raw samples of the shards of one source, joined with those of partners, with values looked up.
+
+    It holds no open files, so it can be pickled.
+    """
 
     source: str
     """The name of the source, for `__source__`; "" for shards without a source."""
@@ -123,7 +126,7 @@ class ShardOpener:
         return None if self.is_local else DueShards(self.storage, self._seeks, share)
 
     @property
-    def headers(self) -> ShardOpener:
+    def headers(self) -> SampleReader:
         """An opener of the same shards that reads only headers: samples have no fields."""
         return replace(self, is_by_headers=True)
 

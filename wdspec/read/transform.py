@@ -30,10 +30,10 @@ from wdspec.fields.samples import COMPANIONS, MADE, PASS, SampleFields
 from wdspec.fields.scale import Scaling
 from wdspec.planning.keys import key64, random64, uniform
 from wdspec.planning.plan import SourcePlan
-from wdspec.read.budget import Budget
+from wdspec.read.error_budget import ErrorBudget
 from wdspec.read.randomness import GlobalGenerators, current, numbers_of
 from wdspec.read.selection import Choose, Selection, part_again
-from wdspec.read.shard import ShardOpener
+from wdspec.read.shard import SampleReader
 from wdspec.shards.shards import Shards
 from wdspec.spec.language.decoders import RAW
 from wdspec.spec.language.expect import ExpectedField
@@ -92,7 +92,7 @@ class UserFunctions:
         return _watch_arrays(call, step, self._watched) if _is_of_torchvision(function) else step
 
 
-def build_selection(name: str, budget: Budget, folder: str = "") -> Step:
+def build_selection(name: str, budget: ErrorBudget, folder: str = "") -> Step:
     """Return the step of `select`, which counts the samples it drops.
 
     Raises:
@@ -301,11 +301,11 @@ class Transform:
 
     def build(
         self,
-        budget: Budget,
+        budget: ErrorBudget,
         seed: int,
         slot: int,
         functions: UserFunctions,
-        shards: ShardOpener | None = None,
+        shards: SampleReader | None = None,
     ) -> Process:
         """Import the user functions and return the function for the samples of one slot.
 
@@ -362,7 +362,7 @@ class Transform:
 
     def _try_again(
         self,
-        shards: ShardOpener,
+        shards: SampleReader,
         raw: Sample,
         failure: _Failure,
         run: Callable[[Sample], Sample | _Failure | None],
@@ -377,7 +377,7 @@ class Transform:
         return outcome
 
     def _stages(
-        self, budget: Budget, functions: UserFunctions, is_same: bool
+        self, budget: ErrorBudget, functions: UserFunctions, is_same: bool
     ) -> list[tuple[SkipCause, Callable[[Any, int], Sample | None]]]:
         """Return the steps in order, each with the cause under which its errors are counted.
 
@@ -409,7 +409,7 @@ class Transform:
             stages.append(("decode", self.projection(budget)))
         return self._with_companions(stages) if self.fields.companions else stages
 
-    def _user_steps(self, budget: Budget, functions: UserFunctions) -> list[Step]:
+    def _user_steps(self, budget: ErrorBudget, functions: UserFunctions) -> list[Step]:
         """Return the steps of `select`, then `map`, tags and expectations of the source, then the `map` of the spec."""
         steps = [build_selection(name, budget, self.folder) for name in self.selects]
         steps += [functions.step(call, self.folder) for call in self.maps[: self.own_maps]]
@@ -460,7 +460,7 @@ class Transform:
             return [stages[0], ("decode", only_check), *stages[1:]]
         return [stages[0], ("decode", add), *stages[1:], ("decode", remove)]
 
-    def projection(self, budget: Budget) -> Callable[[Sample, int], Sample | None]:
+    def projection(self, budget: ErrorBudget) -> Callable[[Sample, int], Sample | None]:
         """Return the step that keeps the `fields` of the spec and checks what `to_tuple` needs."""
         keep, missing = self.keep, self.missing
 
@@ -494,11 +494,11 @@ class FileTransform(Transform):
 
     def build(
         self,
-        budget: Budget,
+        budget: ErrorBudget,
         seed: int,
         slot: int,
         functions: UserFunctions,
-        shards: ShardOpener | None = None,
+        shards: SampleReader | None = None,
     ) -> Process:
         assert self.files is not None, "it has the transform of the files"
         process = self.files.build(budget, seed, slot, functions, shards)
@@ -509,7 +509,7 @@ class FileTransform(Transform):
         )
 
 
-def build_skipping(process: Process, budget: Budget, drops_decoded: bool) -> Process:
+def build_skipping(process: Process, budget: ErrorBudget, drops_decoded: bool) -> Process:
     """Return the function that replaces `process` in skipped steps: it counts samples without decoding them.
 
     Args:
@@ -531,7 +531,7 @@ def build_skipping(process: Process, budget: Budget, drops_decoded: bool) -> Pro
     return process_and_skip if drops_decoded else skip
 
 
-def _decode_only(fields: SampleFields, budget: Budget, process: Process) -> Process:
+def _decode_only(fields: SampleFields, budget: ErrorBudget, process: Process) -> Process:
     """Return the function for samples that are only decoded. If that fails, it calls `process`."""
     dropped, in_place = budget.dropped, fields.in_place
 
@@ -619,7 +619,7 @@ class FieldDemand:
 class SourceParts:
     """How to read one source. It holds no open files, so it can be pickled."""
 
-    open: ShardOpener
+    open: SampleReader
     transform: Transform
     errors: Errors
     drops_decoded: bool
@@ -659,7 +659,7 @@ class SourceParts:
             missing=source.missing,
             folder=spec.folder,
         )
-        opener = ShardOpener(
+        opener = SampleReader(
             source=source.name,
             storage=storage,
             fields=fields,
@@ -675,7 +675,7 @@ class SourceParts:
         parts = cls(opener, transform, source.errors, source.drops_decoded, selection, again)
         return _with_objects(parts, spec, source) if source.fetch else parts
 
-    def build_choice(self, budget: Budget) -> Choose:
+    def build_choice(self, budget: ErrorBudget) -> Choose:
         """Return the function that says whether a raw sample is kept."""
         if self.selection is None:
             return lambda raw: True
@@ -683,7 +683,7 @@ class SourceParts:
         return self.selection.build(fields, dict(tags or {}), budget, self.open.try_again)
 
     @property
-    def selecting(self) -> ShardOpener:
+    def selecting(self) -> SampleReader:
         """What opens shards for a reader that leaves out samples by the selection: it does not read all of them."""
         if self.selection is None or any(each.asks_for for part in self.open.parts for each in part):
             return self.open  # a join or a lookup may need the rest of a sample
@@ -694,7 +694,7 @@ class SourceParts:
         """Return the parts with another selection."""
         return replace(self, selection=selection)
 
-    def choosing(self, process: Process, budget: Budget) -> Process:
+    def choosing(self, process: Process, budget: ErrorBudget) -> Process:
         """Return a function that calls `process` for the raw samples that are kept, and returns None for others."""
         if self.selection is None:
             return process
@@ -702,7 +702,7 @@ class SourceParts:
         return lambda raw, ordinal: process(raw, ordinal) if choose(raw) else None
 
     def ahead(
-        self, items: Iterator[T], raw_of: Callable[[T], Sample | None], budget: Budget | None = None
+        self, items: Iterator[T], raw_of: Callable[[T], Sample | None], budget: ErrorBudget | None = None
     ) -> Iterator[T]:
         """Yield some items, and meanwhile fetch the objects of the samples of the items that follow, if they name any.
 
@@ -726,7 +726,7 @@ class SourceParts:
 
         return objects.look_ahead(items, fetching)
 
-    def choices(self, budget: Budget) -> tuple[Choose, Choose]:
+    def choices(self, budget: ErrorBudget) -> tuple[Choose, Choose]:
         """Return the functions that say whether a raw sample is kept, and whether it also is in `again`."""
         choose = self.build_choice(budget)
         if self.again is None:
@@ -801,7 +801,7 @@ class LiveSource:
 
     plan: SourcePlan
     parts: SourceParts
-    budget: Budget
+    budget: ErrorBudget
     functions: UserFunctions
     seed: int
     wrap: Wrapper | None = None

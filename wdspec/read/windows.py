@@ -31,8 +31,8 @@ from wdspec.fields.samples import MAX_LAYOUTS
 from wdspec.planning import windows
 from wdspec.planning.keys import key64
 from wdspec.planning.passes import WindowPlace
-from wdspec.read.budget import Budget
 from wdspec.read.counts import CountedSamples, TokenFields, sum_tokens, token_fields
+from wdspec.read.error_budget import ErrorBudget
 from wdspec.read.sections import Begun, SectionDraws
 from wdspec.read.slot import Part, Slot
 from wdspec.read.source import StreamState
@@ -70,7 +70,7 @@ class Finish:
 
     process: Process | None
     """Decodes it; None if measuring has already decoded all of it."""
-    budget: Budget
+    budget: ErrorBudget
     drops: bool = False
     """Whether `process` may leave out samples."""
     is_counted: bool = False
@@ -165,7 +165,7 @@ class _Meter:
         """Whether samples are decoded before they are measured."""
         return self.function is not None or bool(self._parts.transform.selects) or bool(self.after_map)
 
-    def chooser(self, budget: Budget, process: Process) -> Callable[..., Any]:
+    def chooser(self, budget: ErrorBudget, process: Process) -> Callable[..., Any]:
         """Return the function from raw samples (and, with `_keep`, decoded ones) to `Candidate`s.
 
         It runs once for every sample.
@@ -308,7 +308,7 @@ class WindowPlanner:
         """Return `choose` of a source."""
         return self.choose(source.parts, source.budget, process)
 
-    def choose(self, parts: SourceParts, budget: Budget, process: Process) -> Process:
+    def choose(self, parts: SourceParts, budget: ErrorBudget, process: Process) -> Process:
         """Return the function from raw samples of a source to `Candidate`s, in place of decoding them."""
         meter = _Meter(self, parts)
         if not meter.decodes_first:

@@ -23,7 +23,7 @@ from wdspec.base.amounts import largest_places
 from wdspec.base.errors import log_fields
 from wdspec.base.process import ProcessCounts, process_counts
 from wdspec.planning.order import Delays
-from wdspec.read.budget import PackedCounts, SourceCounts, append_line
+from wdspec.read.error_budget import PackedCounts, SourceCounts, append_line
 from wdspec.read.left import describe_left
 from wdspec.read.source import StreamState
 from wdspec.run.state import damage_error, decode_numbers, entry_of, ranks_of, read_entry

@@ -22,7 +22,7 @@ from wdspec.fields.samples import SampleFields
 from wdspec.formats.decompress import decompress
 from wdspec.formats.records import NOTHING, Record, RecordSamples, RecordSplitter, splitter_of
 from wdspec.formats.tar.reader import TarSamples, splitter
-from wdspec.read.shard import Piece, ShardOpener
+from wdspec.read.shard import Piece, SampleReader
 from wdspec.spec.language.samples import KeyRule
 from wdspec.spec.language.values import Format
 from wdspec.storage.environment import Environment
@@ -94,9 +94,9 @@ class ShardReader:
         """Open the bytes of a shard."""
         return self.storage.open_watched(ShardUrl(url, self.base))
 
-    def opener(self) -> ShardOpener:
+    def opener(self) -> SampleReader:
         """Return what opens the samples of a shard."""
-        return ShardOpener(
+        return SampleReader(
             "",
             self.storage,
             self.fields,

@@ -18,7 +18,7 @@ from wdspec.base.errors import WdspecError
 from wdspec.base.redaction import redact
 from wdspec.formats.samples import LOST
 from wdspec.planning.plan import Plan, SourcePlan
-from wdspec.read.budget import code_of
+from wdspec.read.error_budget import code_of
 from wdspec.read.shard import Piece
 from wdspec.read.transform import SourceParts
 from wdspec.spec.problems import is_error
@@ -92,7 +92,7 @@ class DataProblem:
 
         Args:
             error: the error.
-            cause: where it arose, as for `Budget`.
+            cause: where it arose, as for `ErrorBudget`.
             place: known parts of the place that the error does not have.
         """
         message = f"{type(error).__name__}: {error}"

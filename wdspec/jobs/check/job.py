@@ -35,7 +35,7 @@ from wdspec.jobs.job import (
     measure_rate,
     skip_columns,
 )
-from wdspec.read.budget import MIN_SAMPLES
+from wdspec.read.error_budget import MIN_SAMPLES
 from wdspec.read.transform import SourceParts, parts_of
 from wdspec.shards.lock import check_harmless
 from wdspec.shards.shards import Shards, check_readable, list_shards

@@ -33,7 +33,7 @@ from wdspec.jobs.check.facts import (
     Seen,
 )
 from wdspec.planning.order import lanes_of, shuffle_size
-from wdspec.read.budget import Budget
+from wdspec.read.error_budget import ErrorBudget
 from wdspec.read.left import cause_in_words, describe_left, lost_part
 from wdspec.read.transform import UserFunctions
 from wdspec.spec.language.expressions import PathBeforeMap, parse_expression
@@ -377,7 +377,7 @@ def _read_again(
     found = source.raw(looked, place.number)
     if found is None:
         return None
-    budget = Budget(Errors(), source.name)
+    budget = ErrorBudget(Errors(), source.name)
     try:
         process = source.parts.transform.build(
             budget, collection.spec.seed, looked.number, UserFunctions(False)

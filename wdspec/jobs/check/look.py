@@ -26,7 +26,7 @@ from wdspec.jobs.check.facts import DataProblem, SampleFacts, SamplePlace, Seen,
 from wdspec.jobs.check.token_widths import TokenWidths
 from wdspec.jobs.check.values import SampleWatch
 from wdspec.jobs.job import ReadTask
-from wdspec.read.budget import Budget, code_of, is_mistake
+from wdspec.read.error_budget import ErrorBudget, code_of, is_mistake
 from wdspec.read.shard import Piece
 from wdspec.read.transform import Process
 from wdspec.spec.language.options import Errors
@@ -71,7 +71,7 @@ def look_at(look: ShardLook) -> ShardFacts:
     return reading.facts
 
 
-class _ProblemBudget(Budget):
+class _ProblemBudget(ErrorBudget):
     """Collects every error; raises only mistakes in the spec, its code or the environment."""
 
     def __init__(self, reading: _Reading, source: str) -> None:
@@ -204,7 +204,7 @@ class _Reading:
             piece, torn = Piece(look.shard, offset=at, index=opened.next_index), broken.code != "D111"
 
     def _read(
-        self, opened: RawSamples, watch: SampleWatch, process: Process | None, torn: bool, budget: Budget
+        self, opened: RawSamples, watch: SampleWatch, process: Process | None, torn: bool, budget: ErrorBudget
     ) -> Process | None:
         following, dropped, missing = opened.next_offset, budget.dropped.total(), budget.dropped["missing"]
         for raw in opened:

@@ -119,7 +119,7 @@ class SourceCounts:
 COUNTERS = tuple(each.name for each in fields(SourceCounts))
 
 
-class Budget(SourceCounts):
+class ErrorBudget(SourceCounts):
     """The error policy of one source in one process, and its counts.
 
     A skip is allowed while ``skips ≤ max_count`` and ``skips ≤ max_rate · max(samples, 1000)``, where samples are those
@@ -244,9 +244,9 @@ class Budget(SourceCounts):
             recent.popleft()
         return len({url for _, url in recent}) >= _DISK_SHARDS
 
-    def without_log(self) -> Budget:
+    def without_log(self) -> ErrorBudget:
         """Return a new budget for a second reading of samples whose errors are already logged."""
-        return Budget(self.errors.model_copy(update={"log": None}), self.source)
+        return ErrorBudget(self.errors.model_copy(update={"log": None}), self.source)
 
     def _check(self, error: Exception) -> None:
         skips = sum(self.skipped.values())
