@@ -59,19 +59,25 @@ def test_the_threads_of_pools_end_with_the_engine(stop):
         assert "killed" in found[-1]
 
 
-def fail(task):
-    raise OSError("busy") if task.number == 0 else SpecError("a fault of the spec")
+@pytest.mark.parametrize("busy", [1, 2])
+def test_a_job_that_stops_reports_shards_that_were_to_be_tried_again(busy):
+    """Whether it stops in the round in which they failed or, if all have failed once, in the next one."""
+    tries = []
 
+    def fail(task):
+        tries.append(task.number)
+        raise OSError("busy") if len(tries) <= busy else SpecError("a fault of the spec")
 
-def test_a_job_that_stops_reports_shards_that_were_to_be_tried_again():
     class Job(ShardJob):
-        stops_early, found = True, {}
+        stops_early, found = True, []
 
         def take(self, task, outcome):
-            self.found[task.number] = outcome.cause
+            self.found.append((task.number, outcome.cause))
 
     Job().run_tasks(fail, [SimpleNamespace(number=0), SimpleNamespace(number=1)], LocalEngine(0), retries=1)
-    assert Job.found == {0: "OSError: busy", 1: "a fault of the spec"}
+    fault = tries[-1]
+    assert tries == [0, 1, 0][: busy + 1]
+    assert Job.found == [(fault, "a fault of the spec"), (1 - fault, "OSError: busy")]
 
 
 def test_processes_print_nothing_after_ctrl_c_in_a_terminal():

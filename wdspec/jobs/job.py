@@ -241,18 +241,21 @@ class ShardJob(Generic[T, R]):
                     else:
                         left.append(task)
                 stops = False
+                waiting: dict[
+                    int, tuple[T, ShardFailed]
+                ] = {}  # by `id`: what failed and is to be tried again
                 for tries_left in range(retries, -1, -1):
                     if not left or stops:
                         break
-                    failed: list[tuple[T, ShardFailed]] = []
                     with closing(engine.run(partial(_attempt, do), left, ShardFailed)) as outcomes:
                         for task, outcome in outcomes:
+                            waiting.pop(id(task), None)
                             is_failed = isinstance(outcome, ShardFailed)
                             if isinstance(outcome, ShardFailed):
                                 stops = outcome.is_general and self.stops_early
                             is_final = not (tries_left and is_failed) or stops
                             if isinstance(outcome, ShardFailed) and not is_final:
-                                failed.append((task, outcome))
+                                waiting[id(task)] = task, outcome
                             else:
                                 self.take(task, outcome)
                             if isinstance(outcome, ShardFailed) and self.reports_failures:
@@ -261,9 +264,9 @@ class ShardJob(Generic[T, R]):
                             bar.advance(int(is_final))
                             if stops:
                                 break
-                    for task, outcome in failed if stops else ():  # none of them is tried again
-                        self.take(task, outcome)
-                    left = [task for task, _ in failed]
+                    left = [task for task, _ in waiting.values()]
+                for task, outcome in waiting.values():  # the job has stopped before it tried them again
+                    self.take(task, outcome)
             finally:
                 engine.close()
                 self.keep()
