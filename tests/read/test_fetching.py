@@ -147,18 +147,23 @@ def server():
         yield running
 
 
-@pytest.mark.parametrize("sources", [1, 65])
-def test_states_are_those_without_objects_whatever_was_fetched_ahead(server, tmp_path, sources):
-    """Also near the end of a pass, which is read long before its samples are yielded."""
+@pytest.mark.parametrize(("sources", "rows", "shuffle"), [(1, 40, 2), (65, 5, 4)])
+def test_states_are_those_without_objects_whatever_was_fetched_ahead(
+    server, tmp_path, sources, rows, shuffle
+):
+    """Also where a block starts and where a pass ends, which are read long before their samples are yielded."""
     shards = [
-        jsonl(tmp_path / f"{at}.jsonl", [{"url": f"ok/{n}"} for n in range(7)]) for at in range(sources)
+        jsonl(tmp_path / f"{at}.jsonl", [{"url": f"ok/{n}"} for n in range(rows)]) for at in range(sources)
     ]
 
     def states(**fetch):
         dataset = [
-            {"name": f"s{at:02d}", "shards": each, "shuffle": 4, **fetch} for at, each in enumerate(shards)
+            {"name": f"s{at:02d}", "shards": each, "shuffle": shuffle, **fetch}
+            for at, each in enumerate(shards)
         ]
-        with wdspec.loader({"dataset": dataset, "epoch": 25 * sources, "seed": 5}, num_workers=0) as loader:
+        with wdspec.loader(
+            {"dataset": dataset, "epoch": 2 * (rows + 1) * sources, "seed": 5}, num_workers=0
+        ) as loader:
             return [dict(loader.stream.slot_states) for _ in loader]
 
     assert states(fetch={"bin": {"url": "url", "root": server.url}}) == states()

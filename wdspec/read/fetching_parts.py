@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from math import inf
 from typing import Any, TypeVar
 
 from wdspec.planning.passes import WindowPlace
 from wdspec.read.fetching import STOP, Fetcher, LookAhead, Objects
 from wdspec.read.lean import LeanStream
-from wdspec.read.source import SourceStream, StreamState
+from wdspec.read.source import RestartPoint, SourceStream, StreamState
 from wdspec.read.transform import LiveSource, Sample
 from wdspec.read.windows import PlannedBatch, Windows
 from wdspec.storage.due import draws_ahead
@@ -24,6 +25,8 @@ class FetchingStream(SourceStream):
 
     _place: StreamState | None = None
     """The state after the last sample in the order of reading."""
+    _newest: float = inf
+    """The ordinal of the newest restart point when the block of the last sample yielded was read."""
 
     @property
     def state(self) -> StreamState:
@@ -71,8 +74,8 @@ class FetchingStream(SourceStream):
         if not self._source.looks_ahead:
             yield from super()._iterate_shuffled()
         buffer, watch = self._buffer, self._watch
-        for raw, ordinal, ended, end in self._look_ahead(self._due()):
-            self._last, self._end = ordinal, end
+        for raw, ordinal, ended, end, newest in self._look_ahead(self._due()):
+            self._last, self._end, self._newest = ordinal, end, newest
             del buffer[ordinal]
             sample = self._process(raw, ordinal + 1)
             if sample is not None:
@@ -89,18 +92,26 @@ class FetchingStream(SourceStream):
     def _due(self) -> Iterator[Any]:
         """Yield the samples as they are due, with what the state is to say once they are yielded.
 
-        Each has its ordinal, whether the pass is read to its end, and that end (`_end`).
+        Each has its ordinal, whether the pass is read to its end, that end (`_end`), and `_newest`.
         """
         runs = self._read_runs()
-        before = self._end
+        before, self._newest = self._end, self._restarts[-1].ordinal
         for ordinals, ended in runs:
             # What is read ahead is in no state. A pass of which nothing was yielded has no end yet.
             end, self._end = self._end, 0 if self._last < 0 else before
+            newest = self._restarts[-1].ordinal
             for ordinal in ordinals:
-                yield self._buffer[ordinal], ordinal, ended, end
+                yield self._buffer[ordinal], ordinal, ended, end, newest
             if ended:  # the next pass begins when all samples of this one were yielded
                 yield STOP
             before = self._end
+
+    def _find_restart(self) -> RestartPoint:
+        """As without, also if later restart points were noted while reading ahead."""
+        oldest, restarts = min(next(iter(self._buffer), self._read), self._newest), self._restarts
+        while len(restarts) > 1 and restarts[1].ordinal <= oldest:
+            restarts.popleft()
+        return restarts[0]
 
 
 class LeanFetchingStream(FetchingStream, LeanStream):
