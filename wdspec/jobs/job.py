@@ -241,9 +241,8 @@ class ShardJob(Generic[T, R]):
                     else:
                         left.append(task)
                 stops = False
-                waiting: dict[
-                    int, tuple[T, ShardFailed]
-                ] = {}  # by `id`: what failed and is to be tried again
+                # What failed and is to be tried again, by `id`.
+                waiting: dict[int, tuple[T, ShardFailed]] = {}
                 for tries_left in range(retries, -1, -1):
                     if not left or stops:
                         break

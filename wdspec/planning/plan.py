@@ -223,15 +223,15 @@ def make_plan(
     tops = {leaf.name: top.name for top in spec.dataset for leaf in top.leaves}
     sources = []
     for source in active:
-        listed, count, share = shards[source.name], len(shards[source.name]), largest[source.name]
-        if not count:
+        listed, share = shards[source.name], largest[source.name]
+        if not listed:
             raise UsageError("the source has no shards", source=source.name)
         sources.append(
             SourcePlan(
                 name=source.name,
                 shards=listed,
                 share=share,
-                order=ShardOrder(spec.seed, source.name, count, slots, source.order),
+                order=ShardOrder(spec.seed, source.name, len(listed), slots, source.order),
                 delays=Delays(spec.seed, source.name, shuffle_size(source.shuffle, share)),
                 samples=source.samples,
                 interleave=lanes_of(source.interleave, share),

@@ -51,7 +51,8 @@ def effective_shares(
     Within one list, each source has a `probability`, or a `weight`, or neither. Without either, its share is
     proportional to ``min(size, cap) ** (1/temperature) * upsample``, and the size of a nested mix is the sum of the
     sizes of its leaves. Without `mix.by`, sizes are numbers of samples if all are known, otherwise of shards. All
-    shares are normalised, also probabilities. With `draw: round_robin`, leaves that have one get equal shares.
+    shares are normalised, also probabilities, whose sum may differ from 1 by 1e-6. With `draw: round_robin`, leaves
+    that have a share get equal ones.
 
     Args:
         given: shares by name that replace those in the spec for this list; they are normalised. A source that is not

@@ -15,8 +15,7 @@ from wdspec.spec.build import Composition, Variant, compose
 from wdspec.spec.language.values import RESERVED_VARIABLES
 from wdspec.spec.problems import Problem, Problems, error_for, without_effect
 from wdspec.spec.python_values import from_python
-from wdspec.spec.rules import apply_rules, compare_splits
-from wdspec.spec.rules.rewrites import matched_rewrites
+from wdspec.spec.rules import apply_rules, compare_splits, refuted_by
 from wdspec.spec.rules.rule import RULES
 from wdspec.spec.sources import KINDS, Expander
 from wdspec.spec.spec import Spec
@@ -114,7 +113,7 @@ def check(
     reading = _read(source, split, env, vars, overrides)
     first: Spec | None = None
     splits = []
-    matched: set[Position] = set()
+    refuted: set[tuple[str, Position]] = set()
     for number, (one_split, one_env) in enumerate(reading.variants()):
         composition = reading.compose(one_split, one_env)
         if composition is None:
@@ -124,7 +123,7 @@ def check(
         if one_split is not None and one_env == reading.env:
             splits.append(composition)
         if one_split is not None:
-            matched.update(matched_rewrites(composition))
+            refuted.update(refuted_by(composition))
     if len(splits) > 1:
         compare_splits(splits, reading.problems)
     reading.note_unused_variables()
@@ -137,7 +136,7 @@ def check(
         problem
         for problem in reading.problems.sorted()
         if not any(comment.hides(problem) for comment in comments)
-        and not (problem.code == "W331" and problem.position in matched)
+        and (problem.code, problem.position) not in refuted
     ]
     return (None if any(problem.is_error for problem in found) else first), found
 

@@ -9,7 +9,7 @@ rule. A few general ones (E105, E206, E207, E212, E214, E303, E316, W102) have s
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from wdspec.spec.build import Composition
 from wdspec.spec.problems import Problems
@@ -34,6 +34,7 @@ from wdspec.spec.rules import (
     units,
 )
 from wdspec.spec.rules.rule import RULES, Code, general_codes
+from wdspec.spec.tree import Position
 
 TOPICS = (
     batches,
@@ -73,6 +74,11 @@ def compare_splits(splits: Sequence[Composition], problems: Problems) -> None:
         if each.needs == ("splits",):
             for finding in each.check(splits):
                 problems.add(each.about.code, *finding)
+
+
+def refuted_by(split: Composition) -> Iterator[tuple[str, Position]]:
+    """Yield the codes and places of findings of other splits that this one shows to be wrong."""
+    yield from (("W331", position) for position in rewrites.matched_rewrites(split))
 
 
 def all_codes() -> Mapping[str, Code]:

@@ -195,7 +195,7 @@ def unmatched_rewrites(composition: Composition) -> Findings:
 
 
 def matched_rewrites(composition: Composition) -> Iterator[Position]:
-    """Where rules are written that change a shard, so that W331 of another split is wrong about them."""
+    """Yield where rules are written that change a shard, so that W331 of another split is wrong about them."""
     for effect in rewrite_effects(composition):
         if effect.matched is not None:
             yield effect.at.value_or_self("from").position
