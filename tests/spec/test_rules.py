@@ -1,9 +1,12 @@
 """A rule is one function: reported, explained at the command line and in the reference."""
 
+import copy
+import functools
 import re
 from pathlib import Path
 
 import pytest
+import yaml
 from click.testing import CliRunner
 
 from wdspec.cli.main import cli
@@ -131,3 +134,40 @@ def test_every_rule_module_is_imported_with_the_package():
     folder = Path(rules.__file__).parent
     modules = {path.stem for path in folder.glob("*.py")} - {"__init__", "rule"}
     assert {topic.__name__.rpartition(".")[2] for topic in rules.TOPICS} == modules
+
+
+RICH = """
+dataset:
+  - name: a
+    shards: a.tar
+    companions: {noise: {shards: b.tar, where: txt.length > 2}}
+    where: txt.length > 3
+    subset: {of: txt, part: 50%}
+    keys_of: txt
+    keys: [x]
+    repeat: 2.5
+    lookup: {table: t.csv, on: txt, fields: [x]}
+    join: {shards: j.tar, on: name}
+    fetch: {clip: {url: json.u, root: d/, seconds: [json.a, json.b]}}
+    make: {ids: {tokenize: txt, file: t.json}}
+costs: {some: txt.length}
+batch: {cost: txt.length, max_cost: 9, limits: {txt.length: 3}, group_by: txt, balance: txt.length}
+epoch: pass
+"""
+
+
+def scalars_of(value, path=()):
+    if isinstance(value, (dict, list)):
+        items = value.items() if isinstance(value, dict) else enumerate(value)
+        return [each for key, item in items for each in scalars_of(item, (*path, key))]
+    return [path]
+
+
+def test_rules_that_read_expressions_leave_those_that_cannot_be_parsed_to_another_rule():
+    examples = [text for each in RULES for text in (each.about.bad, each.about.good) if text]
+    specs = [value for value in map(yaml.safe_load, [RICH, *examples]) if isinstance(value, dict)]
+    for spec in specs:
+        for *outer, key in scalars_of(spec):
+            changed = copy.deepcopy(spec)
+            functools.reduce(lambda held, each: held[each], outer, changed)[key] = "json.a = 3 &&"
+            check(changed)

@@ -165,6 +165,14 @@ def parse_expression(text: str, named: Mapping[str, str] | None = None) -> Expre
     return reader.finish(text, reader.read(text, ()).source)
 
 
+def paths_read_by(text: str | None, named: Mapping[str, str] | None = None) -> tuple[Path, ...]:
+    """Return the paths that an expression reads; none if it cannot be parsed, which is a problem of its own (E330)."""
+    try:
+        return parse_expression(text, named).paths if text else ()
+    except ExpressionError:
+        return ()
+
+
 def split_conjunction(text: str) -> list[str]:
     """Return the expressions that `and` connects in an expression, each of which has the same errors alone."""
     text = text.strip()

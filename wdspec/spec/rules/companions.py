@@ -9,7 +9,7 @@ from wdspec.base.errors import did_you_mean
 from wdspec.spec.build import Composition
 from wdspec.spec.companions import NOT_FOR_COMPANIONS
 from wdspec.spec.language.batch import Batch
-from wdspec.spec.language.expressions import PathBeforeMap, describe_path, parse_expression, suggest_path
+from wdspec.spec.language.expressions import PathBeforeMap, describe_path, paths_read_by, suggest_path
 from wdspec.spec.language.making import in_order, names_in, names_made
 from wdspec.spec.language.samples import Call
 from wdspec.spec.problems import list_names
@@ -146,8 +146,9 @@ def early_companions(composition: Composition) -> Findings:
     for leaf, source, _ in _accompanied(composition):
         fields = _of_companions(source)
         for key in ("where", "subset", "keys_of"):
-            text = source.subset and source.subset.of if key == "subset" else getattr(source, key)
-            read = [] if not text or key in leaf.bad else parse_expression(text, costs).fields
+            by_value = source.subset.of if source.subset else None
+            text = by_value if key == "subset" else getattr(source, key)
+            read = [] if key in leaf.bad else [str(path[0]) for path in paths_read_by(text, costs)]
             if origin := next((fields[each] for each in read if each in fields), None):
                 hint = (
                     f"write `{key}` in the companions" if key != "keys_of" else "read a field of the samples"
@@ -180,7 +181,7 @@ def _reads_early(
         why = f", and `{batch.cost}` may read what is made of them"
         return first, why, f"write `cost` as an expression of other fields, or {without}"
     packed = () if batch.pack is None else batch.pack.fields
-    paths = [path for text in batch.expressions for path in parse_expression(text, costs).paths]
+    paths = [path for text in batch.expressions for path in paths_read_by(text, costs)]
     named = (*packed, *(str(path[0]) for path in paths))
     if origin := next((fields[each] for each in named if each in fields), None):
         made = next(each for each in named if each in fields)
@@ -278,7 +279,7 @@ def unread_companions(composition: Composition) -> Findings:
             continue
         batch = None if "batch" in composition.bad else spec.batch
         texts = batch.expressions if batch is not None and batch.has_windows else ()
-        measured = {each for text in texts for each in parse_expression(text, spec.costs).fields}
+        measured = {str(path[0]) for text in texts for path in paths_read_by(text, spec.costs)}
         mapped = {call.field for call in (*source.map, *spec.map)}
         read = {name for recipe in source.make.values() for name in names_in(recipe)} | measured | mapped
         for field in source.companions:

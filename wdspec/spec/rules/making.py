@@ -11,11 +11,11 @@ from wdspec.spec.build import Composition
 from wdspec.spec.language.decoder_options import GEOMETRY
 from wdspec.spec.language.decoders import EXTRAS, RAW, is_installed, reads_header, split_decoder
 from wdspec.spec.language.expressions import (
-    ExpressionError,
     Path,
     PathBeforeMap,
     describe_path,
     parse_expression,
+    paths_read_by,
     suggest_path,
 )
 from wdspec.spec.language.making import (
@@ -245,7 +245,7 @@ def counted_draws(composition: Composition) -> Findings:
     for leaf, source, node in makes_of(composition, is_mixed=True):
         again = "copy of a sample (`repeat`)" if source.copies > 1 else "epoch (`reshuffle`)"
         for text in (*source.selecting_texts, *measured) if source.copies > 1 or spec.reshuffles else ():
-            paths = parse_expression(text, spec.costs).paths
+            paths = paths_read_by(text, spec.costs)
             names = [str(path[0]) for path in paths if not _is_measured(source, path)]
             read = behind(source.make, names)
             drawn = next((name for name in source.make if name in read and source.make[name].draws), None)
@@ -405,10 +405,7 @@ def seconds_of_recordings(composition: Composition) -> Findings:
         of_batch = [] if "batch" in composition.bad or not made else list(list_measures(composition))
         own = [(leaf.node.value_or_self("where"), source.where)] if source.where else []
         for at, text in (*own, *of_batch):
-            try:
-                paths = parse_expression(text, spec.costs).paths if made else ()
-            except ExpressionError:  # another rule reports it
-                continue
+            paths = paths_read_by(text, spec.costs) if made else ()
             found = next(
                 (str(path[0]) for path in paths if path[1:] == ("seconds",) and str(path[0]) in made), None
             )
@@ -552,14 +549,10 @@ def selections_before_map(composition: Composition) -> Findings:
         for key in ("where", "subset", "keys_of") if replaced else ():
             text = {
                 "where": source.where,
-                "subset": source.subset and source.subset.of,
+                "subset": source.subset.of if source.subset else None,
                 "keys_of": source.keys_of,
             }[key]
-            try:
-                paths = parse_expression(text, spec.costs).paths if text else ()
-            except ExpressionError:  # another rule reports it
-                continue
-            for path in paths:
+            for path in paths_read_by(text, spec.costs):
                 name = str(path[0])
                 is_read = path[1:] in ((), ("length",)) and not isinstance(path, PathBeforeMap)
                 if (
