@@ -55,6 +55,12 @@ def test_values_that_do_not_stack_are_an_error_unless_lists_are_requested(values
         assert batch_of(*values, **options) == values or options == {"ragged": "list"}
 
 
+def test_a_missing_value_is_not_to_be_padded():
+    with pytest.raises(FieldError, match="leave out samples without a value, `where: x != none`") as caught:
+        batch_of(None, 1)
+    assert "pad" not in str(caught.value)
+
+
 def test_the_error_names_source_field_keys_shapes_and_remedies():
     values = [np.zeros((4, 4, 3), np.uint8)] * 4 + [np.zeros((5, 4, 3), np.uint8)]
     with pytest.raises(FieldError) as caught:

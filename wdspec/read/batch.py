@@ -390,6 +390,8 @@ def _remedies_of_kind(field: str, values: Sequence[Any], wholes: Sequence[Any]) 
             "take a part of each recording: add `+clip=5s` to the decoder (shorter ones stay as they are)",
             f"pad them, `batch: {{collate: {{{field}: {pad}}}}}`",
         ]
+    if any(value is None for value in values):
+        return [f"leave out samples without a value, `where: {field} != none`; give them one in `map`"]
     pad = f"pad them, `batch: {{collate: {{{field}: pad}}}}`"
     if any(map(_is_image, values)):
         example = f"`decode: {{{field}: rgb8+random_resized_crop=224}}`"
