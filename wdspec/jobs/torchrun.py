@@ -9,7 +9,7 @@ that each finds out when the other has ended.
 
 Giving rank r every R-th task instead would save half of these lines. But the job would then take 1.8 to 2.5 times the
 ideal time if one rank is half as fast (1.0 to 1.3 here), and 2.7 times it if one shard in 20 is ten times as long (1.3
-here), and nobody would do the tasks of a killed rank.
+here), and the tasks of a killed rank would not be done.
 """
 
 from __future__ import annotations

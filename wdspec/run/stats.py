@@ -289,7 +289,7 @@ class StatsLog:
         else:
             try:
                 append_line(self._file, {"time": round(time.time(), 3), **asdict(stats)})
-            except OSError as error:  # training goes on
+            except OSError as error:  # training continues
                 log.warning(
                     "stats cannot be written to %s: %s; they are logged here", self._file, error.strerror
                 )

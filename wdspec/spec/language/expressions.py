@@ -166,7 +166,7 @@ def parse_expression(text: str, named: Mapping[str, str] | None = None) -> Expre
 
 
 def paths_read_by(text: str | None, named: Mapping[str, str] | None = None) -> tuple[Path, ...]:
-    """Return the paths that an expression reads; none if it cannot be parsed, which is a problem of its own (E330)."""
+    """Return the paths that an expression reads; none if it cannot be parsed, which is reported as E330."""
     try:
         return parse_expression(text, named).paths if text else ()
     except ExpressionError:

@@ -372,7 +372,7 @@ def _separate_parts(one: Draft, other: Draft) -> str:
     if small[0] == large[0] and small[1] < large[1]:
         less, more = map(describe_fraction, (small[1], large[1]))
         end = large[1] + small[1] - small[0]
-        if end > 1:  # they have no room beside each other
+        if end > 1:  # both do not fit next to each other
             return f"all of {less} is in {more}: write `subset: [{less}, {more}]` in place of {more}"
         return f"all of {less} is in {more}: write `subset: [{more}, {describe_fraction(end)}]` in place of {less}"
     return "choose ranges of `subset` that do not overlap"
