@@ -99,6 +99,16 @@ def test_a_run_resumes_within_a_file(hub):
     assert [sample["text"] for sample in dataset] == TEXTS[115:]
 
 
+@pytest.mark.parametrize("lost", ["/tree/", "/resolve/", "/bytes/"])
+def test_a_request_without_an_answer_is_sent_again(hub, monkeypatch, lost):
+    """The client of the Hub waits forever by itself: a lost connection would stop a run."""
+    monkeypatch.setattr(filesystems, "HUB_WAIT", 0.3)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DOWNLOAD_TIMEOUT", 0.3)
+    hub.unanswered.append(lost)
+    assert [sample["text"] for sample in wdspec.compile(spec_of())] == TEXTS
+    assert not hub.unanswered
+
+
 def test_a_lock_has_the_files_and_notices_a_new_commit(hub, tmp_path):
     (tmp_path / "s.yaml").write_text(json.dumps(spec_of("@main")))
     logged_in = {"HF_ENDPOINT": hub.url, "HF_TOKEN": TOKEN}

@@ -80,6 +80,9 @@ _TIMES = ("LastModified", "last_modified", "mtime", "updated", "modify", "create
 RENEWAL = 60.0
 """Least age in seconds of a file system that is made again, so that refusals for other reasons cost little."""
 
+HUB_WAIT = 60.0
+"""Seconds that a request of the Hugging Face Hub waits for its answer."""
+
 reached: set[str] = set()
 """Schemes whose stores have answered in this process."""
 
@@ -137,7 +140,10 @@ def filesystem_of(location: str, login: ObjectLogin | None = None) -> tuple[Any,
             options = {**kind._get_kwargs_from_urls(location), **own, "skip_instance_cache": True}
             if kind.async_impl:
                 options["use_listings_cache"] = False
-            return _instance(kind, options), kind._strip_protocol(location)
+            system = _instance(kind, options)
+            if scheme == "hf":
+                _limit_waits_of_hub()
+            return system, kind._strip_protocol(location)
         except ImportError as error:
             raise UnusableStoreError(f"{_to_install(scheme)} ({error})", location=location) from None
 
@@ -167,6 +173,24 @@ def _without_retries(system: Any) -> Any:
     if policy is not None:
         policy.total_retries = 0
     return system
+
+
+def _limit_waits_of_hub() -> None:
+    """Let no request of huggingface_hub wait forever, which it does by itself: a lost connection would stop a run.
+
+    The limit is that of botocore and gcsfs. It makes a new client after some errors, so this is done before each use.
+    Before version 1, the client was one of requests, which has no such hooks.
+    """
+    hooks = getattr(importlib.import_module("huggingface_hub").get_session(), "event_hooks", None)
+    if hooks is not None and _limit_wait not in hooks["request"]:
+        hooks["request"].append(_limit_wait)
+
+
+def _limit_wait(request: Any) -> None:
+    limits = request.extensions["timeout"]
+    request.extensions["timeout"] = {
+        each: HUB_WAIT if limit is None else limit for each, limit in limits.items()
+    }
 
 
 def renew(location: str, login: ObjectLogin | None) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import threading
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -37,7 +38,14 @@ class Hub(LocalServer):
         """Branch or tag → commit."""
         self.asked: list[tuple[str, str, str]] = []
         """(method, path, range) of each request."""
+        self.unanswered: list[str] = []
+        """Parts of paths: the next request with one of them gets no answer."""
+        self.leaving = threading.Event()
         super().__init__(self._handler())
+
+    def __exit__(self, *error: object) -> None:
+        self.leaving.set()
+        super().__exit__(*error)
 
     def commit(self, files: dict[str, bytes], *references: str) -> str:
         """Add a commit with these files, to which references lead."""
@@ -82,6 +90,9 @@ class Hub(LocalServer):
                 split = urlsplit(self.path)
                 path, query = split.path, parse_qs(split.query)  # a revision may have a quoted slash
                 hub.asked.append((self.command, path, self.headers.get("Range", "")))
+                if lost := next((part for part in hub.unanswered if part in path), None):
+                    hub.unanswered.remove(lost)
+                    hub.leaving.wait()
                 if path.startswith("/bytes/"):
                     _, _, sha, name = unquote(path).split("/", 3)
                     self.send_file(hub.commits[sha][name])
