@@ -93,6 +93,15 @@ def test_a_value_of_another_kind_is_an_error_with_what_to_write(text, value, mes
         evaluate(text, value)
 
 
+@pytest.mark.parametrize("name", ["min", "max"])
+def test_the_smallest_and_largest_value_is_nan_if_any_is(name):
+    """Python's `max(2, nan)` is 2, so a broken cost would look like a good one."""
+    for values in itertools.permutations((1, 2.5, math.nan)):
+        assert math.isnan(evaluate(f"{name}(a, b, c)", *values))
+    for values in itertools.permutations((1, 2.5, Decimal(4))):
+        assert evaluate(f"{name}(a, b, c)", *values) == {"min": min, "max": max}[name](values)
+
+
 @pytest.mark.parametrize(
     ("text", "remedy"),
     [

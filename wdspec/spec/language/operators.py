@@ -13,6 +13,7 @@ import operator
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import reduce
 from numbers import Number
 from typing import Any
 
@@ -50,9 +51,19 @@ def _to_integer(round_number: Callable[[Any], int]) -> Callable[[Any], int]:
     return to_integer
 
 
+def _smallest(*values: Any) -> Any:
+    """As `min`, but NaN if any value is NaN: Python's gives another result if NaN comes later."""
+    return reduce(lambda a, b: a if a <= b or a != a else b, values)
+
+
+def _largest(*values: Any) -> Any:
+    """As `max`, but NaN if any value is NaN."""
+    return reduce(lambda a, b: a if a >= b or a != a else b, values)
+
+
 FUNCTIONS: Mapping[str, Callable[..., Any]] = {
-    "min": min,
-    "max": max,
+    "min": _smallest,
+    "max": _largest,
     "ceil": _to_integer(math.ceil),
     "floor": _to_integer(math.floor),
     "abs": abs,
