@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import random
 
 import pytest
 from hypothesis import given, settings
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from wdspec.base import handles
 from wdspec.base.errors import ShardError, UnusableStoreError
+from wdspec.base.process import process_counts
 from wdspec.stores.resume import PIECE, RangeResponse, ResumingStream
 from wdspec.stores.retry import RetryPolicy, TransientError
 
@@ -173,6 +175,14 @@ def test_an_interruption_every_few_bytes_is_not_progress():
     stream = ResumingStream(Store(data, range(1, 1000)), "u", RetryPolicy(budget=0.05, delay=0.001))
     with pytest.raises(ShardError, match="given up"):
         stream.read()
+
+
+def test_retries_do_not_change_what_the_program_draws():
+    stream = ResumingStream(Store(DATA, [5, 1000, 40_000]), "u", QUICK)
+    before = random.getstate()
+    assert stream.read(len(DATA)) + stream.read(-1) == DATA
+    assert process_counts.value.retries
+    assert random.getstate() == before
 
 
 LIMITED = RetryPolicy(budget=0.1, brief=0.05, delay=0.001, longest_delay=0.002)

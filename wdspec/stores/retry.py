@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-import random
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from random import SystemRandom
 from time import monotonic
 from typing import TypeVar
 
@@ -18,6 +18,9 @@ from wdspec.stores.rates import RateRules
 log = logging.getLogger("wdspec")
 
 T = TypeVar("T")
+
+_jitter = SystemRandom()
+"""Not the generator of the program: a retry must not change what it draws, and forked workers must not wait alike."""
 
 SUBSTANTIAL = 1024 * 1024
 """Bytes that count as progress. A store that sends less between two failures is considered to fail continuously."""
@@ -102,7 +105,7 @@ class Retries:
         spent = now - self._first
         policy = self._policy
         longest = min(policy.delay * 2 ** min(self._attempts - 1, 30), policy.longest_delay)
-        wait = max(longest * random.uniform(0.5, 1), error.retry_after or 0.0)
+        wait = max(longest * _jitter.uniform(0.5, 1), error.retry_after or 0.0)
         budget = min(policy.budget, policy.brief) if error.brief else policy.budget
         if spent + wait > budget:
             if error.otherwise is not None:
