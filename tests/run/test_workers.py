@@ -46,7 +46,7 @@ def workers():
 
 
 def started(worker):
-    Path(os.environ["WORKERS_STARTED"], str(worker)).touch()
+    Path(os.environ["WORKERS_STARTED"], str(worker)).write_text(str(gc.get_freeze_count()))
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -309,6 +309,8 @@ def test_the_worker_init_fn_of_the_user_is_called(spec, tmp_path, monkeypatch):
         next(iter(loader))
         next(iter(loader))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "1"]
+    counts = [int(path.read_text()) for path in tmp_path.iterdir()]
+    assert min(counts) > 10_000, "a collection writes into each page that the worker shares with this process"
 
 
 class Pinnable:
