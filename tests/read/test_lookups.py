@@ -148,13 +148,14 @@ def test_keys_that_the_table_lacks(tmp_path, missing):
     ("content", "message"),
     [
         ("", "no rows"),
-        ('{"key": "a", "score": 1}\n{"key": "b"', "line 2 is not JSON"),
+        ('{"key": "a", "score": 1}\n{"key": "b"', "line 2: this is not JSON"),
         ('{"key": "a", "score": 1}\n{"key": "a", "score": 2}\n', "occurs twice, in row 1 and row 2"),
         ('{"key": null, "score": 1}\n', "row 1 has the key None"),
         ('{"key": "a", "points": 1}\n', "no column `score`, .* it has `key`, `points`"),
         ('{"id": "a", "score": 1}\n', "no column .* with keys; it has `id`, `score`"),
-        ("[1]\n", "line 1 is not a map"),
-        ('{"key": "a", "score": 1, "score": 2}\n', "line 1 is not JSON .*the name 'score' occurs twice"),
+        ("[1]\n", "line 1: a row must be an object"),
+        ('{"key": "a", "score": 1}\n{"key": "b", "score": ' + "[" * 100_000, "line 2: .*recursion"),
+        ('{"key": "a", "score": 1, "score": 2}\n', "line 1: the name 'score' occurs twice"),
     ],
 )
 def test_unusable_tables_are_errors_with_place_and_remedy(tmp_path, content, message):
@@ -189,6 +190,13 @@ def test_a_csv_row_of_another_length_is_an_error_with_its_line(tmp_path):
     with pytest.raises(wdspec.ShardError, match="line 3 has 3 values, but the header has 2") as caught:
         wdspec.compile(spec_of(tmp_path, table=f"{tmp_path}/t.csv", fields="score"))
     assert caught.value.place["line"] == 3
+
+
+def test_a_quote_that_does_not_end_is_an_error_and_not_a_row_less(tmp_path):
+    (tmp_path / "t.csv").write_text('key,score\na,"1\nb,2\nc,3\n')
+    with pytest.raises(wdspec.ShardError, match=r"line 2: a cell has a .* does not end") as caught:
+        wdspec.compile(spec_of(tmp_path, table=f"{tmp_path}/t.csv", fields="score"))
+    assert caught.value.place["line"] == 2
 
 
 def test_a_lookup_does_not_replace_a_field(tmp_path):

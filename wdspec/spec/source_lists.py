@@ -5,13 +5,13 @@ Both become the maps that a user would have written by hand, so the rest of the 
 
 from __future__ import annotations
 
-import csv
 import glob
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from wdspec.base.errors import UrlError, did_you_mean
+from wdspec.base.text_rows import RowError, read_csv
 from wdspec.spec.files import Library, hint_for_missing, reason_of
 from wdspec.spec.problems import Problems, describe, list_names
 from wdspec.spec.spec import Source
@@ -102,8 +102,8 @@ class _Table:
             if not line.strip():
                 continue
             try:
-                texts = next(csv.reader([line], delimiter=self._separator, strict=True))
-            except csv.Error:
+                [(_, texts)] = read_csv([line], self._separator)
+            except RowError:
                 message = 'a cell of this line has a `"` that does not end, or text after it'
                 hint = 'write each source in one line, without line breaks in cells, and `"` in a cell twice'
                 self._problems.add("E404", Scalar(self._origin, number, 1, None), message, hint)

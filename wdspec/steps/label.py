@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 from collections.abc import Callable, Mapping
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from wdspec.base.amounts import show_value
 from wdspec.base.errors import FieldError, SpecError, UsageError, did_you_mean
 from wdspec.base.files import open_regular
+from wdspec.base.text_rows import RowError, read_csv
 from wdspec.spec.language.making import Label
 
 if TYPE_CHECKING:
@@ -163,14 +163,16 @@ def _read_json(text: str, refuse: Callable[[str], SpecError]) -> list[tuple[str,
 
 
 def _read_csv(text: str, delimiter: str, refuse: Callable[[str], SpecError]) -> list[tuple[str, int]]:
-    rows = csv.reader(text.splitlines(keepends=True), delimiter=delimiter)
     found = []
-    for at, row in enumerate(filter(None, rows)):
-        cells = [cell.strip() for cell in row]
-        number = cells[1].removeprefix("-") if len(cells) == 2 else ""
-        if number.isascii() and number.isdecimal():
-            found.append((cells[0], int(cells[1])))
-        elif at or len(cells) != 2:  # the first line may be a header
-            seen = f"line {rows.line_num}: {delimiter.join(cells)[:60]!r}"
-            raise refuse(f"needs two columns, the name of a class and its number; see {seen}")
+    try:
+        for at, (line, row) in enumerate(read_csv(text.splitlines(keepends=True), delimiter)):
+            cells = [cell.strip() for cell in row]
+            number = cells[1].removeprefix("-") if len(cells) == 2 else ""
+            if number.isascii() and number.isdecimal():
+                found.append((cells[0], int(cells[1])))
+            elif at or len(cells) != 2:  # the first line may be a header
+                seen = f"line {line}: {delimiter.join(cells)[:60]!r}"
+                raise refuse(f"needs two columns, the name of a class and its number; see {seen}")
+    except RowError as error:
+        raise refuse(f"cannot be read at line {error.line}: {error}") from None
     return found

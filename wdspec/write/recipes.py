@@ -6,7 +6,6 @@ contain values or paths of files. `gather` builds one sample.
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import json
 import os
@@ -17,6 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 from wdspec.base.errors import FieldError, UsageError
 from wdspec.base.files import open_regular
+from wdspec.base.text_rows import RowError, read_csv, read_json_lines
 from wdspec.formats.tar.headers import to_text
 from wdspec.formats.tar.reader import splitter
 from wdspec.spec.language.decoders import IMAGE_FIELDS
@@ -297,15 +297,18 @@ def recipes_of_manifest(
     """
     form = os.path.splitext(name)[1].lower().lstrip(".")
     if form in ("jsonl", "ndjson"):
-        rows = _read_json_lines(lines, name)
+        rows = _read_lines(lines, name)
     elif form in ("csv", "tsv"):
         rows = _read_table(lines, name, "\t" if form == "tsv" else ",")
     elif form == "json":
         rows = _read_json(lines, name)
     else:
         raise UsageError(f"{name} is not a manifest; use a file with the suffix .csv, .tsv, .jsonl or .json")
-    for number, (where, row) in enumerate(rows):
-        yield _build_recipe(row, where, number, columns, base, is_text=form in ("csv", "tsv"))
+    try:
+        for number, (where, row) in enumerate(rows):
+            yield _build_recipe(row, where, number, columns, base, is_text=form in ("csv", "tsv"))
+    except RowError as error:
+        raise UsageError(f"{name}:{error.line}: {error}") from None
 
 
 def _build_recipe(
@@ -347,38 +350,19 @@ def _parse_json(value: Any, where: str, column: str) -> Any:
 
 
 def _read_table(lines: Iterable[str], name: str, delimiter: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    reader = csv.reader(lines, delimiter=delimiter, strict=True)
-    try:
-        headings = next(reader, None)
-        if not headings or len(set(headings)) < len(headings):
-            raise UsageError(
-                f"{name}: the first line must contain the names of the columns, without duplicates"
-            )
-        for cells in reader:
-            if not cells:
-                continue
-            where = f"{name}:{reader.line_num}"
-            if len(cells) != len(headings):
-                raise UsageError(
-                    f"{where}: this row has {len(cells)} cells, but the header has {len(headings)}"
-                )
-            yield where, dict(zip(headings, cells, strict=True))
-    except GeneratorExit:  # when Python exits, the names below may no longer exist
-        raise
-    except csv.Error as error:
-        raise UsageError(f"{name}:{reader.line_num}: {error}") from None
-
-
-def _read_json_lines(lines: Iterable[str], name: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
+    rows = read_csv(lines, delimiter)
+    _, headings = next(rows, (0, []))
+    if not headings or len(set(headings)) < len(headings):
+        raise UsageError(f"{name}: the first line must contain the names of the columns, without duplicates")
+    for number, cells in rows:
         where = f"{name}:{number}"
-        try:
-            row = json.loads(line)
-        except ValueError as error:
-            raise UsageError(f"{where}: this is not JSON: {error}") from None
-        yield where, _as_row(row, where)
+        if len(cells) != len(headings):
+            raise UsageError(f"{where}: this row has {len(cells)} cells, but the header has {len(headings)}")
+        yield where, dict(zip(headings, cells, strict=True))
+
+
+def _read_lines(lines: Iterable[str], name: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    return ((f"{name}:{number}", row) for number, row in read_json_lines(lines))
 
 
 def _as_row(row: Any, where: str) -> dict[str, Any]:
@@ -393,11 +377,11 @@ def _read_json(lines: Iterable[str], name: str) -> Iterator[tuple[str, dict[str,
     try:
         content = json.loads(text)
     except ValueError:
-        return _read_json_lines(text.splitlines(), name)  # it names the line
+        return _read_lines(text.splitlines(), name)  # it names the line
     if isinstance(content, dict) and {"images", "annotations"} <= set(content):
         return rows_of_coco(content, name)
     if isinstance(content, dict) and "\n" not in text.strip():
-        return _read_json_lines([text], name)  # a single line
+        return _read_lines([text], name)  # a single line
     if not isinstance(content, list):
         raise UsageError(
             f"{name}: expected a list of objects, JSON lines, or an object with `images` and `annotations`, as COCO has"
