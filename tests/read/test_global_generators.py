@@ -1,6 +1,8 @@
 """Draws of a `map` from torch, numpy and `random` depend on the sample, and the global state is restored."""
 
 import random
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -267,6 +269,39 @@ def test_random_is_seeded_on_first_use():
         assert not generators.has_strayed()
         generators.seed(1)
         assert random.random() == first
+
+
+LATE = """
+from wdspec.read.randomness import GlobalGenerators
+
+generators = GlobalGenerators()
+with generators:
+    for number in (7, 8):
+        generators.seed(number)
+        import torch
+
+        drawn = torch.rand(1).item()
+        if generators.has_strayed():  # process the sample again
+            generators.seed(number)
+            drawn = torch.rand(1).item()
+        assert not generators.has_strayed()
+        print(drawn)
+print(torch.rand(1).item())
+"""
+
+
+def test_torch_is_seeded_for_the_sample_whose_function_imports_it():
+    done = subprocess.run(
+        [sys.executable, "-c", LATE], capture_output=True, text=True, timeout=120, check=True
+    )
+    found = [float(line) for line in done.stdout.split()]
+    generators = GlobalGenerators()
+    expected = []
+    with generators:
+        for number in (7, 8):
+            generators.seed(number)
+            expected.append(torch.rand(1).item())
+    assert found == [*expected, torch.rand(1, generator=torch.Generator()).item()]
 
 
 def test_a_private_generator_is_named_as_the_likely_cause(tmp_path):

@@ -176,7 +176,11 @@ class GlobalGenerators:
         self._seeds_random = True
 
     def has_strayed(self) -> bool:
-        """Whether something drew from `random` while it was not seeded; from now on it is seeded."""
+        """Whether something drew from `random` while it was not seeded, or imported torch; from now on it is seeded."""
+        if self._torch is None and "torch" in sys.modules:
+            torch = sys.modules["torch"]
+            self._torch = torch.default_generator, torch.Generator().get_state()  # as it was imported
+            return True
         if self._seeds_random or self._watch is None or self._watch() == self._seen:
             return False
         self._seeds_random = True

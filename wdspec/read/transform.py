@@ -340,7 +340,7 @@ class Transform:
             before = Counter(dropped)
             outcome = attempt(raw, ordinal)
             if generators.has_strayed():
-                # A function drew from `random` before it was seeded: run the steps again, with `random` seeded.
+                # A function drew from a generator before it was seeded: run the steps again, with all seeded.
                 dropped.clear()
                 dropped.update(before)
                 outcome = attempt(raw, ordinal)
