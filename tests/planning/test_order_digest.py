@@ -9,6 +9,7 @@ import pytest
 from keychanges import AIS, BASE, EXAMPLES, KEYS, SOURCES, made
 from pydantic import Field
 from shardmaking import write_shard
+from tokenizers_made import trained
 
 import wdspec
 from wdspec.planning.digest import (
@@ -17,7 +18,7 @@ from wdspec.planning.digest import (
     differences,
     digest,
     digest_windows,
-    with_reads,
+    with_unsaid,
 )
 from wdspec.shards.shards import list_shards
 from wdspec.spec.language.effects import AffectsOrder, AffectsSamples, declared_keys
@@ -318,8 +319,48 @@ def test_earlier_versions_measured_before_map(folder, monkeypatch):
     monkeypatch.chdir(folder)
     now, _, _ = windowed(MEASURES["cost"], map={"ids": "m:f"})
     before = {key: value for key, value in now.items() if key != "costs.read"}
-    lines = list(differences(with_reads(before, now), now))
+    lines = list(differences(with_unsaid(before, now), now))
     assert lines == ["costs.read: added"]
     plain, _, _ = windowed(MEASURES["cost"])
     before = {key: value for key, value in plain.items() if key != "costs.read"}
-    assert with_reads(before, plain) == plain
+    assert with_unsaid(before, plain) == plain
+
+
+MASKED = {"ids": {"tokenize": "txt", "file": "tokenizer.json"}}
+
+
+def test_earlier_versions_did_not_name_sources_of_companions_and_steps_that_leave_out_samples(
+    folder, monkeypatch
+):
+    monkeypatch.chdir(folder)
+    trained("bpe").save("tokenizer.json")
+    source = {"name": "a", **SOURCES["a"], "make": MASKED, "keys": "@keys.txt"}
+    (folder / "keys.txt").write_text("00\n01\n")
+    companions = {"pool": {"shards": SOURCES["b"]["shards"], "make": MASKED}}
+    spec = wdspec.load(
+        {**BASE, "dataset": [source | {"companions": {"c": "pool"}}], "companions": companions}
+    )
+    now = describe_order(spec, wdspec.plan(spec), list_shards(spec).files)
+    before = json.loads(json.dumps(now))
+    for of in (before["sources"]["a"], before["companions"]["a/c"]):
+        del of["make"], of["files"]["make.ids"]
+    del before["companions"]["a/c"]["source"], before["companions"]["a/c"]["files"]
+    assert before != now
+    assert not any(differences(with_unsaid(before, now), now))
+
+
+def test_what_a_step_leaves_out_affects_the_order_and_its_other_options_only_the_samples(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    trained("bpe").save("tokenizer.json")
+
+    def described(**options):
+        make = {"ids": MASKED["ids"] | options}
+        spec = wdspec.load({**BASE, "dataset": [{"name": "a", **SOURCES["a"], "make": make}]})
+        files = list_shards(spec).files
+        return describe_order(spec, wdspec.plan(spec), files), describe_samples(spec, files)
+
+    order, samples = described()
+    assert described(add_special_tokens=True) == (order, samples)  # the default
+    for options, is_same in (({"truncate": 3}, True), ({"eos": "e"}, False), ({"tokenize": "json"}, False)):
+        assert (described(**options)[0] == order) is is_same
+        assert described(**options)[1] != samples

@@ -305,3 +305,13 @@ def test_jobs_that_read_shards_refuse_companions(folder):
     spec = wdspec.load({**make_spec("pool"), "output": "out/"})
     with pytest.raises(wdspec.UsageError, match=r"companions.* are drawn in the order of a run"):
         check_each_sample(spec, "`process`")
+
+
+def test_a_state_is_refused_if_companions_come_from_a_source_of_another_name(folder):
+    """The order of shards depends on the name of their source."""
+    first = make_spec("pool")
+    _, state = pairs_of(first, 3)
+    renamed = make_spec("other", companions={"other": first["companions"]["pool"]})
+    assert pairs_of(renamed, 6)[0] != pairs_of(first, 6)[0]
+    with pytest.raises(wdspec.UsageError, match=r'companions\.a/beside\.source: was "pool", now "other"'):
+        pairs_of(renamed, 3, state)

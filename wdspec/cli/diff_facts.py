@@ -23,7 +23,7 @@ from wdspec.planning.digest import (
     differences,
     reads_alike,
     samples_differences,
-    with_reads,
+    with_unsaid,
 )
 from wdspec.planning.past import name_of_section, why_not_finished
 from wdspec.planning.topology import Seat
@@ -331,7 +331,7 @@ def fate_of_state(diff: SpecDiff, file: str | None = None) -> StateFate:
         description = describe_state(saved)
     has_same_samples = samples == diff.new.samples
     if has_same_samples:
-        before = with_reads(before, now)
+        before = with_unsaid(before, now)
     if before["elastic"] != now["elastic"]:
         was = "`elastic: {{ranks: {ranks}, workers: {workers}}}`".format(**before["elastic"])
         why = f"the canonical topology differs: write {was} in the new spec, or --ranks"

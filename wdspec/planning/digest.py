@@ -20,10 +20,10 @@ from typing import Any
 
 from wdspec.base.amounts import percent, pluralize
 from wdspec.base.redaction import redact
-from wdspec.planning.expressions import describe_costs, describe_selection, made_for_selection
+from wdspec.planning.expressions import describe_costs, describe_selection, made_for_order, made_leaving_out
 from wdspec.planning.passes import Pass
 from wdspec.planning.plan import Plan
-from wdspec.spec.language.effects import declared_keys, described
+from wdspec.spec.language.effects import declared_keys, described, plain_value
 from wdspec.spec.language.fetching import SKIPPING
 from wdspec.spec.language.making import MADE_FILES
 from wdspec.spec.spec import Source, Spec
@@ -82,6 +82,7 @@ def describe_order(
                 "key": options[source.name].key.regex or options[source.name].key.kind,
                 **asked.get(source.name, {}),
                 **described(options[source.name], "order"),  # after those above, as in older states
+                **({} if source.name in asked else _leaving_out(options[source.name])),
                 **reads.get(source.name, {}),
                 **(_files(files[source.name], options[source.name], spec) if source.name in files else {}),
             }
@@ -89,6 +90,16 @@ def describe_order(
         },
         **({"companions": _describe_companions(spec, plan, files)} if plan.companions else {}),
     }
+
+
+def _leaving_out(source: Source) -> dict[str, Any]:
+    """What decides which samples steps leave out because of what is in them."""
+    steps = {name: source.make[name] for name in made_leaving_out(source)}
+    return (
+        {"make": plain_value({name: step.leaving_out or step for name, step in steps.items()})}
+        if steps
+        else {}
+    )
 
 
 def _describe_companions(spec: Spec, plan: Plan, files: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
@@ -100,7 +111,8 @@ def _describe_companions(spec: Spec, plan: Plan, files: Mapping[str, Mapping[str
         mix = replace(bare, sources=(each.stream,))
         order = describe_order(alone, mix, files)
         chance = {"chance": each.threshold / (1 << 64), "count": each.count}
-        found[f"{each.owner}/{each.field}"] = {**chance, **order["sources"][each.stream.name]}
+        name = each.stream.name  # the order of its shards depends on it
+        found[f"{each.owner}/{each.field}"] = {"source": name, **chance, **order["sources"][name]}
     return found
 
 
@@ -174,7 +186,7 @@ def _made(files: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 def _files(files: Mapping[str, str], source: Source, spec: Spec) -> dict[str, Any]:
     """Return the digests of the files of a source on which reading depends, and those on which `select` may depend."""
-    read = {f"{MADE_FILES}{name}" for name in made_for_selection(source, spec.costs)}
+    read = {f"{MADE_FILES}{name}" for name in made_for_order(source, spec.costs)}
     made = dict(_made(files))
     found = {key: value for key, value in files.items() if key in read or key not in made}
     later = {"select.files": made} if source.select and made else {}
@@ -283,23 +295,33 @@ def drops_alike(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> bo
     return not any(differences(before, now, name))
 
 
-def with_reads(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an older description with what expressions read, of which states of earlier versions say nothing.
+def with_unsaid(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an older description with what states of earlier versions say nothing of.
 
-    It is taken from the description of the run that resumes, whose `rename`, `tags` and `decode` must be the same.
-    What is measured after `map` is left out, as earlier versions measured before it.
+    That is what expressions read, by which steps samples are left out, and the sources of companions. It is taken
+    from the description of the run that resumes, whose samples must have the same description. What is measured after
+    `map` is left out, as earlier versions measured before it.
     """
-    sources = {
-        name: ({"reads": new["sources"][name]["reads"]} if "reads" in new["sources"].get(name, {}) else {})
-        | of
-        for name, of in old["sources"].items()
-    }
+    sources = _complete(old["sources"], new["sources"])
     read = {
         name: before
         for name, fields in new.get("costs.read", {}).items()
         if (before := {field: entry for field, entry in fields.items() if "map" not in entry})
     }
-    return {**({"costs.read": read} if read else {}), **old, "sources": sources}
+    companions = _complete(old.get("companions", {}), new.get("companions", {}))
+    found = {**({"costs.read": read} if read else {}), **old, "sources": sources}
+    return found | ({"companions": companions} if companions else {})
+
+
+def _complete(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return older descriptions of sources with what they do not say, by name."""
+    found = {}
+    for name, of in old.items():
+        now = new.get(name, {})
+        found[name] = {key: now[key] for key in ("source", "reads", "make") if key in now} | of
+        if files := dict(_made(now.get("files", {}))) | of.get("files", {}):
+            found[name]["files"] = files
+    return found
 
 
 def _finite(finite: Pass) -> dict[str, Any]:

@@ -90,9 +90,15 @@ def _describe_file(source: Source, path: Path, entry: dict[str, Any]) -> None:
         entry["decode"] = entry.get("decode", {}) | decoders
 
 
-def made_for_selection(source: Source, costs: Mapping[str, str]) -> frozenset[str]:
-    """The entries of `make` that the expressions read which select samples as they are read."""
-    return behind(source.make, source.selecting_fields(costs))
+def made_for_order(source: Source, costs: Mapping[str, str]) -> frozenset[str]:
+    """The entries of `make` on which it depends which samples there are: those that the expressions read which select
+    samples, and those that leave some out."""
+    return behind(source.make, source.selecting_fields(costs)) | made_leaving_out(source)
+
+
+def made_leaving_out(source: Source) -> frozenset[str]:
+    """The entries of `make` that may leave out samples because of what is in them, and those behind these."""
+    return behind(source.make, [name for name, recipe in source.make.items() if recipe.leaving_out])
 
 
 def _files_of(names: Iterable[str], files: Mapping[str, str]) -> dict[str, dict[str, str]]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from wdspec.base.amounts import join_names
 from wdspec.base.errors import UsageError, warn_user
-from wdspec.planning.digest import differences, samples_differences, with_reads
+from wdspec.planning.digest import differences, samples_differences, with_unsaid
 from wdspec.planning.order import SMALLEST, least_held
 from wdspec.planning.past import Past, past_as_text
 from wdspec.planning.shares import LiveShares, shares_as_text
@@ -115,7 +115,7 @@ class Position:
         check_undamaged(state)
         before, now = json.loads(state["order"]), json.loads(run.order_text)
         if state["samples"] == run.samples_digest:
-            before = with_reads(before, now)
+            before = with_unsaid(before, now)
         _check_fits(state, run, before, now, allow_changed)
         shares = live_shares(state, run, before, now)
         resume = Resume(state, run, before, now, allow_changed)

@@ -172,7 +172,7 @@ def digest_costing(spec: Spec, source: Source, files: Mapping[str, str]) -> str:
     counted = {
         name
         for name, recipe in source.make.items()
-        if name in read or recipe.may_leave_out or source.missing == "skip"
+        if name in read or recipe.leaving_out or source.missing == "skip"
     } | behind(source.make, source.selecting_fields(spec.costs))
     for name in source.make.keys() - counted:
         del found[f"{MADE_FILES}{name}"]

@@ -149,9 +149,9 @@ class Recipe(values.Model):
         return {name: value for name in self.paths if (value := getattr(self, name)) is not None}
 
     @property
-    def may_leave_out(self) -> bool:
-        """Whether it leaves out some samples because of what is in them."""
-        return False
+    def leaving_out(self) -> dict[str, Any]:
+        """The options that decide which samples it leaves out because of what is in them; empty if it keeps all."""
+        return {}
 
     @property
     def fills(self) -> bool:
@@ -170,8 +170,10 @@ class Recipe(values.Model):
     @model_serializer(mode="wrap")
     def _dump(self, dump: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
         # In digests, files count by what is in them (`Shards.files`), and defaults do not count.
-        left_out = self.paths if info.context == FOR_DIGEST else ()
-        kept = self.model_fields_set.difference(left_out)
+        kept = self.model_fields_set
+        if info.context == FOR_DIGEST:
+            fields = type(self).model_fields
+            kept = {key for key in kept.difference(self.paths) if getattr(self, key) != fields[key].default}
         return {key: value for key, value in dump(self).items() if key in kept}
 
 
@@ -253,8 +255,10 @@ class Tokenize(Recipe):
         return made if self.labels is None else (*made, made[0])
 
     @property
-    def may_leave_out(self) -> bool:
-        return self.eos is None
+    def leaving_out(self) -> dict[str, Any]:
+        if self.eos is not None:
+            return {}
+        return {"tokenize": self.tokenize, "add_special_tokens": self.add_special_tokens, "pair": self.pair}
 
     @classmethod
     def check(cls, written: Mapping[str, Any]) -> None:
@@ -1190,7 +1194,7 @@ class _MayLeaveOut:
     """The values of `make` with which samples may be left out because of what is in them."""
 
     def __contains__(self, making: object) -> bool:
-        return isinstance(making, dict) and any(recipe.may_leave_out for recipe in making.values())
+        return isinstance(making, dict) and any(recipe.leaving_out for recipe in making.values())
 
 
 LEAVING_OUT = _MayLeaveOut()
