@@ -8,6 +8,7 @@ import pytest
 from commandline import within
 from shardmaking import write_shard
 
+import wdspec
 from wdspec.jobs.check import job
 
 
@@ -165,3 +166,112 @@ def test_results_of_an_older_version_are_replaced_and_it_says_so(folder):
     _, said = within("stats", "s.yaml", "-o", "s.json", "--jobs", "0", folder=folder, code=0)
     assert "`s.json` is replaced, and all shards are read again: it was written by another wdspec" in said
     assert (folder / "s.json").read_text() == text
+
+
+NAMES = ["x" * n for n in range(1, 5)]
+
+
+def make_labels(*keys):
+    return f"make: {{number: {{{', '.join(('label: txt', 'file: names.txt', *keys))}}}}}"
+
+
+def test_a_default_of_a_step_that_is_written_out_leaves_a_report_valid(folder, is_checked_again):
+    (folder / "names.txt").write_text("\n".join(NAMES))
+    write_spec(folder, make_labels())
+    check(folder)
+    write_spec(folder, make_labels("unknown: error", "aliases: {}"))
+    assert not is_checked_again(folder)
+    write_spec(folder, make_labels("unknown: 7"))
+    assert is_checked_again(folder)
+
+
+def test_another_seed_leaves_a_report_valid_unless_a_step_draws_numbers(folder, is_checked_again):
+    for steps, is_changed in (
+        ("decode: {txt: txt}", False),
+        ("make: {one: {choose: [txt, json]}}", True),
+        ("scale: [0.5, 2]", True),
+        ("decode: {jpg: rgb8+hflip=0.5}", True),
+    ):
+        write_spec(folder, steps, top="seed: 1")
+        check(folder)
+        write_spec(folder, steps, top="seed: 2")
+        assert is_checked_again(folder) is is_changed, steps
+
+
+def test_what_a_selection_keeps_is_counted_again_only_for_steps_that_it_reads(folder):
+    def digest(where, *options, names=NAMES):
+        (folder / "names.txt").write_text("\n".join(names))
+        write_spec(folder, make_labels(*options), f"  where: {where}")
+        return measure(folder)["keeping"]
+
+    for where, is_same in (("txt.length > 1", True), ("number > 1", False)):
+        first = digest(where)
+        assert (digest(where, "unknown: 7") == first) is is_same
+        assert (digest(where, names=NAMES[::-1]) == first) is is_same
+
+
+def write_objects(folder, count, place="objects"):
+    (folder / place).mkdir(exist_ok=True)
+    for n in range(count):
+        (folder / place / str(n)).write_bytes(b"o" * (n + 1))
+
+
+def fetch_from(place, missing="error"):
+    return f"fetch: {{image: {{url: json.id, root: {place}, missing: {missing}}}}}"
+
+
+@pytest.fixture
+def objects(folder):
+    for shard in range(2):
+        rows = [(f"{shard}{n}", {"json": json.dumps({"id": str(n)}).encode()}) for n in range(4)]
+        write_shard(folder / f"a-{shard}.tar", rows)
+    write_objects(folder, 4)
+    return folder
+
+
+@pytest.mark.parametrize("missing", ["error", "skip"])
+def test_objects_that_were_missing_are_checked_again(missing, objects, is_checked_again):
+    (objects / "objects" / "3").unlink()
+    write_spec(objects, fetch_from("objects", missing))
+    arguments = "check", "s.yaml", "--all", "--jobs", "0", "--report", "r.db"
+    within(*arguments, folder=objects, code=1 if missing == "error" else 0)
+    write_objects(objects, 4)
+    assert delivered(objects) == 8
+    assert not is_checked_again(objects)
+
+
+def test_objects_of_another_place_are_checked_and_measured_again(objects):
+    write_spec(objects, fetch_from("objects"))
+    assert delivered(objects) == 8
+    before = measure(objects, "--lengths")["decoding"]
+    write_spec(objects, fetch_from("others"))
+    out, _ = within("check", "s.yaml", "--all", "--jobs", "0", "--report", "r.db", folder=objects, code=1)
+    assert "D262" in out
+    write_objects(objects, 4, "others")
+    assert measure(objects, "--lengths")["decoding"] != before
+
+
+def test_a_report_of_fetched_objects_stays_valid_if_the_folder_moves(objects, is_checked_again):
+    write_spec(objects, fetch_from("objects"))
+    check(objects)
+    moved = objects.with_name("moved")
+    shutil.move(objects, moved)
+    assert not is_checked_again(moved)
+
+
+def test_costs_are_measured_again_after_the_rows_of_a_table_have_changed(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    top = "stats: s.json\nmix: {shares_in: cost}\nbatch: {cost: tokens, max_cost: 99}"
+    for tokens in (3, 30):
+        rows = [{"key": f"{shard}{n}", "tokens": tokens} for shard in range(2) for n in range(4)]
+        (folder / "t.jsonl").write_text("\n".join(map(json.dumps, rows)))
+        write_spec(
+            folder,
+            "lookup: {table: t.jsonl, fields: [tokens]}",
+            "- {name: b, shards: a-0.tar, tags: {tokens: 5}}",
+            top,
+        )
+        if tokens == 30:
+            with pytest.warns(UserWarning, match="`a` follows its mean cost, which was measured with other"):
+                wdspec.plan("s.yaml")
+        assert measure(folder)["cost"] == tokens

@@ -94,6 +94,26 @@ def test_changed_code_of_a_function_is_found(folder: Path) -> None:
     assert "the code of `functions:double` changed (4)" in refusal(file)
 
 
+def test_another_seed_is_found_where_a_step_draws_numbers(folder: Path) -> None:
+    file = write_job(folder, defaults="{make: {one.json: {choose: [txt, cls]}}}")
+    run(file)
+    assert len(run(file)["there"]) == 4
+    assert "`seed` changed (4)" in refusal(file, "--set", "seed=8")
+
+
+def test_the_key_is_named_whose_file_has_changed(folder: Path) -> None:
+    keys = "{keys: '@keys.txt', make: {n.json: {label: cls, file: names.txt, unknown: -1}}}"
+    file = write_job(folder, defaults=keys)
+    (folder / "keys.txt").write_text("a0000000\na0010000\n")
+    (folder / "names.txt").write_text("0\n1\n")
+    run(file)
+    (folder / "names.txt").write_text("1\n0\n")
+    assert "out/a-000.tar`: a file of `make: n.json` changed (4)" in refusal(file)
+    (folder / "names.txt").write_text("0\n1\n")
+    (folder / "keys.txt").write_text("a-001-001\n")
+    assert "out/a-000.tar`: a file of `keys` changed (4)" in refusal(file)
+
+
 def test_redo_writes_what_has_changed_and_keep_leaves_it(folder: Path) -> None:
     file = write_job(folder)
     run(file, "--set", "limit=3")

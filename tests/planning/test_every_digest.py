@@ -41,6 +41,8 @@ def declared(name, title):
     if affects.order_if_skipping and context.source.get("missing") == "skip":
         must |= {"order", "costing"}
     may = {"order", "costing"} if affects.order_if_read else set()
+    if name == "source make":  # only what a selection reads
+        may.add("keeping")
     if affects.in_plan:
         must, may = must - {"order"}, may | {"order"}
     steps = {

@@ -159,7 +159,10 @@ EXAMPLES: dict[str, tuple[Any, Any]] = {
     "top map_batches.args": ({"map_batches": "m:C"}, {"map_batches": {"call": "m:C", "args": {"a": 1}}}),
     "top map_batches.batch": ({"map_batches": "m:C"}, {"map_batches": {"call": "m:C", "batch": 2}}),
     "top map_batches.gpus": ({"map_batches": "m:C"}, {"map_batches": {"call": "m:C", "gpus": 1}}),
-    "top seed": ({}, {"seed": 1}),
+    "top seed": (
+        {"map_batches": "m:C"},
+        {"map_batches": "m:C", "seed": 1},
+    ),  # without a function, nothing draws numbers
     "top fields": ({}, {"fields": "txt"}),
     "top to_tuple": ({}, {"to_tuple": "txt"}),
     "top batch.size": ({}, {"batch": {"size": 6}}),

@@ -164,7 +164,7 @@ def _check_costs(spec: Spec) -> None:
 
 
 def _compare_costs(spec: Spec, files: Mapping[str, Mapping[str, str]]) -> None:
-    """Warn if shares follow costs that were measured with other files of `make` than those that are read now."""
+    """Warn if shares follow costs that were measured with other files or tables than those that are read now."""
     measurements = read_measurements(spec)
     for source in spec.sources if measurements is not None else ():
         totals = measurements.of(spec, source) if measurements is not None else None
@@ -173,7 +173,7 @@ def _compare_costs(spec: Spec, files: Mapping[str, Mapping[str, str]]) -> None:
         now = digest_costing(spec, source, files.get(source.name, {}))
         if split_costing(now)[1] != split_costing(totals.costing)[1]:
             warn_user(
-                f"the share of `{source.name}` follows its mean cost, which was measured with other files of `make`; "
+                f"the share of `{source.name}` follows its mean cost, which was measured with other files or tables; "
                 "`wdspec stats SPEC` measures it again, which changes the order"
             )
 

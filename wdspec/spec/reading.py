@@ -2,23 +2,27 @@
 
 Each digest has the values of all keys on which some steps of reading depend, as these keys declare (`Key`). Keys that
 are the default are left out, so a new key does not change the digests of specs that do not use it. Functions count only
-by name. Where a source is does not count: a shard is known by its size and its validator.
+by name. Where a source is does not count: a shard is known by its size and its validator. Objects that samples name
+(`fetch`) are known by nothing, so where they are counts for their values.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from hashlib import blake2b
 from typing import Any
 
+from wdspec.spec.language.decoders import draws
 from wdspec.spec.language.effects import described
 from wdspec.spec.language.making import MADE_FILES, behind
 from wdspec.spec.spec import Source, Spec
 
 NO_FILES: Mapping[str, str] = {}
 _SHOWN = {"errors.skip": "`errors: {skip: shard}`", "etl": "`aistore: {etl: …}`"}
+_FILES = "files."
+"""What digests of files are listed under, before the key that names them."""
 
 
 def describe_reading(
@@ -33,7 +37,7 @@ def describe_reading(
         files: digests of the files of keys that the source names, and of the rows of its tables.
     """
     etl = spec.etl_of(source)
-    found: dict[str, Any] = {"files": dict(files)} if files else {}
+    found: dict[str, Any] = {f"{_FILES}{key}": digest for key, digest in files.items()}
     for step in steps.split():
         found |= {f"spec.{key}": value for key, value in _own_values(spec, step).items()}
         found |= _own_values(source, step)
@@ -48,6 +52,10 @@ def describe_reading(
     if "spec.costs" in found:
         texts = source.selecting_texts + (spec.batch.expressions if spec.batch and "cost" in steps else ())
         found["spec.costs"] = _used_expressions(spec.costs, texts)
+    if "spec.seed" in found and not _draws(spec, source):
+        del found["spec.seed"]
+    if "values" in steps and (places := _places_of_objects(source)):
+        found["fetch.places"] = places
     made = found.pop("make", {})
     found |= {f"{MADE_FILES}{name}": value for name, value in made.items()}
     return {key: value for key, value in found.items() if key != "spec.costs" or value}
@@ -63,6 +71,25 @@ def _used_expressions(costs: Mapping[str, str], texts: Iterable[str]) -> dict[st
                 found[name] = costs[name]
                 pending.append(costs[name])
     return found
+
+
+def _draws(spec: Spec, source: Source) -> bool:
+    """Whether a step of a source may draw random numbers. Any function may."""
+    decoders = () if source.decode is None else (*source.decode.names, *source.decode.fields.values())
+    functions = spec.map or source.map or source.select or spec.map_batches
+    return (
+        bool(functions or source.scale or (spec.batch and spec.batch.is_by_function))
+        or any(":" in name or draws(name) for name in decoders)
+        or any(recipe.draws for recipe in source.make.values())
+    )
+
+
+def _places_of_objects(source: Source) -> dict[str, Any]:
+    """Where the objects are that samples name, by field. What is in the folder of the spec is relative to it."""
+    found = {name: [each.root, each.hosts] for name, each in source.fetch.items()}
+    return {
+        name: [(root or "").removeprefix(f"{source.base}/"), hosts] for name, (root, hosts) in found.items()
+    }
 
 
 def _own_values(holder: Source | Spec, step: str) -> dict[str, Any]:
@@ -97,8 +124,6 @@ def digest_writing(spec: Spec, source: Source, files: Mapping[str, str], code: M
     found["map_batches"] = None if step is None else [step.call, step.args, step.batch]
     text = json.dumps(found, default=str)
     used = {f"{_CODE}{name}": digest for name, digest in code.items() if json.dumps(name) in text}
-    if not (used or source.scale or source.decode):
-        found.pop("spec.seed", None)  # nothing draws random numbers
     return _digest_each(found | used)
 
 
@@ -117,16 +142,21 @@ def changed_keys(before: str, now: str) -> list[str]:
     keys = sorted(
         key for key in digests[0].keys() | digests[1].keys() if digests[0].get(key) != digests[1].get(key)
     )
-    shown = []
-    for key in keys:
-        if key.startswith(_CODE) and not all(key in each for each in digests):
-            continue  # the key that names it has changed, too
-        first = key.removeprefix("spec.").partition(".")[0]
-        code = f"the code of `{key.removeprefix(_CODE)}`" if key.startswith(_CODE) else ""
-        if key.startswith(MADE_FILES):
-            code = f"`make: {key.removeprefix(MADE_FILES)}`"
-        shown.append(code or _SHOWN.get(key) or _SHOWN.get(first) or f"`{first}`")
-    return list(dict.fromkeys(shown))
+    of_others = (_CODE, _FILES)  # if only one has them, the key that names them has changed, too
+    both = digests[0].keys() & digests[1].keys()
+    return list(dict.fromkeys(_name(key) for key in keys if key in both or not key.startswith(of_others)))
+
+
+def _name(key: str) -> str:
+    """Return how messages name what is described under a key."""
+    if key.startswith(_CODE):
+        return f"the code of `{key.removeprefix(_CODE)}`"
+    if key.startswith(_FILES):
+        return f"a file of {_name(key.removeprefix(_FILES))}"
+    if key.startswith(MADE_FILES):
+        return f"`make: {key.removeprefix(MADE_FILES)}`"
+    first = key.removeprefix("spec.").partition(".")[0]
+    return _SHOWN.get(key) or _SHOWN.get(first) or f"`{first}`"
 
 
 def digest_decoding(spec: Spec, source: Source, files: Mapping[str, str] = NO_FILES) -> str:
@@ -144,7 +174,14 @@ def digest_keeping(spec: Spec, source: Source, files: Mapping[str, str]) -> str:
     """
     if not (source.copies % 1 or source.where or source.subset or source.only_keys or source.exclude):
         return ""
-    return _digest(describe_reading(spec, source, "shard damage choice again", files))
+    found = describe_reading(spec, source, "shard damage choice again", files)
+    return _digest(_with_made(found, source, behind(source.make, source.selecting_fields(spec.costs))))
+
+
+def _with_made(found: Mapping[str, Any], source: Source, names: Collection[str]) -> dict[str, Any]:
+    """Leave out the entries of `make`, and their files, except those that are named."""
+    others = {f"{MADE_FILES}{name}" for name in source.make.keys() - set(names)}
+    return {key: value for key, value in found.items() if key.removeprefix(_FILES) not in others}
 
 
 def digest_costing(spec: Spec, source: Source, files: Mapping[str, str]) -> str:
@@ -155,7 +192,7 @@ def digest_costing(spec: Spec, source: Source, files: Mapping[str, str]) -> str:
     Args:
         spec: the spec.
         source: the source.
-        files: as in `describe_reading`. Only a pass needs those that are not of `make`.
+        files: as in `describe_reading`.
     """
     batch = spec.batch
     if batch is None or not batch.has_windows:
@@ -174,21 +211,21 @@ def digest_costing(spec: Spec, source: Source, files: Mapping[str, str]) -> str:
         for name, recipe in source.make.items()
         if name in read or recipe.leaving_out or source.missing == "skip"
     } | behind(source.make, source.selecting_fields(spec.costs))
-    for name in source.make.keys() - counted:
-        del found[f"{MADE_FILES}{name}"]
+    found = _with_made(found, source, counted)
     found |= {"map": sorted(mapped)} if mapped else {}
     found |= {"fields": asked} if asked else {}
-    made = {key: files[key] for name in sorted(read) if (key := f"{MADE_FILES}{name}") in files}
-    return _digest_each(found) + (f"{_MADE}{_digest(made)}" if made else "")
+    made = {f"{MADE_FILES}{name}" for name in read}
+    used = {key: files[key] for key in sorted(files) if key in made or not key.startswith(MADE_FILES)}
+    return _digest_each(found) + (f"{_OF_FILES}{_digest(used)}" if used else "")
 
 
-_MADE = " of-made-files="
-"""Before the digest of the files of `make` that a cost reads, at the end of `digest_costing`."""
+_OF_FILES = " of-made-files="
+"""Before the digest of the files that a cost may depend on, at the end of `digest_costing`."""
 
 
 def split_costing(costing: str) -> tuple[str, str]:
     """Return `digest_costing` without files, which are only read where shards are listed, and the digest of files."""
-    without, _, made = costing.partition(_MADE)
+    without, _, made = costing.partition(_OF_FILES)
     return without, made
 
 

@@ -14,6 +14,7 @@ from pydantic import TypeAdapter
 from wdspec.base.errors import UsageError, warn_user
 from wdspec.jobs.check.facts import DataProblem, Hashes, SampleFacts, ShardFacts
 from wdspec.jobs.check.look import ShardLook
+from wdspec.read.left import LACKS
 from wdspec.shards.lock import Lock
 from wdspec.stores.store import ObjectStat
 
@@ -121,9 +122,13 @@ class ReportFile:
     def keep(self, look: ShardLook, reading: str, facts: ShardFacts) -> None:
         """Save the findings of a shard, replacing earlier ones.
 
-        A missing function or library is not a property of the shard: after such a problem the shard is read again.
+        A missing function or library is not a property of the shard: after such a problem the shard is read again. Nor
+        are objects that samples name (`fetch`): the shard is read again if there may be something wrong with one.
         """
         is_of_shard = not any(problem.code == "D211" for problem in facts.problems)
+        if look.parts.transform.objects is not None:
+            causes = () if facts.samples is None else facts.samples.causes
+            is_of_shard = not (facts.problems or any(cause.startswith(LACKS) for cause in causes))
         row = (
             look.source,
             _url_of(look),
