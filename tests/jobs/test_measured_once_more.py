@@ -275,3 +275,31 @@ def test_costs_are_measured_again_after_the_rows_of_a_table_have_changed(folder,
             with pytest.warns(UserWarning, match="`a` follows its mean cost, which was measured with other"):
                 wdspec.plan("s.yaml")
         assert measure(folder)["cost"] == tokens
+
+
+def test_joined_and_looked_up_samples_are_checked_again_only_after_a_change_of_these(
+    folder, is_checked_again
+):
+    def write_partners(text):
+        for shard in range(2):
+            write_shard(folder / f"b-{shard}.tar", [(f"{shard}{n}", {"cap": text}) for n in range(4)])
+
+    def write_table(text):
+        rows = [{"key": f"{shard}{n}", "words": text} for shard in range(2) for n in range(4)]
+        (folder / "t.jsonl").write_text("\n".join(map(json.dumps, rows)))
+
+    write_partners(b"a")
+    write_table("a")
+    write_spec(folder, "join: {shards: 'b-{0..1}.tar'}", "  lookup: {table: t.jsonl, fields: [words]}")
+    check(folder)
+    assert not is_checked_again(folder)
+    for change in (lambda: write_partners(b"b" * 10_000), lambda: write_table("b")):
+        change()
+        assert is_checked_again(folder)
+        assert not is_checked_again(folder)
+    within("lock", "s.yaml", folder=folder, code=0)
+    arguments = "check", "s.yaml", "--all", "--jobs", "0", "--changed", "s.lock.json", "--format", "json"
+    out, _ = within(*arguments, folder=folder)
+    assert (
+        json.loads(out)["sources"]["a"]["as_locked"] == 0
+    )  # a lock does not say what was found of their parts

@@ -6,7 +6,7 @@ import json
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -31,6 +31,7 @@ from wdspec.read.shard import Piece
 from wdspec.read.transform import Process
 from wdspec.spec.language.options import Errors
 from wdspec.spec.language.samples import KeyRule
+from wdspec.stores.store import ObjectStat
 from wdspec.urls.urls import is_command
 
 MOST_OF_A_CODE = 20
@@ -71,6 +72,12 @@ def look_at(look: ShardLook) -> ShardFacts:
     return reading.facts
 
 
+def _identify(stat: ObjectStat, partners: Sequence[ObjectStat]) -> str | None:
+    """Return what changes if a shard or one of its partners changes; None if it is not known of all of them."""
+    found = [stat.validator, *(each.validator and f"{each.size} {each.validator}" for each in partners)]
+    return None if None in found else " ".join(filter(None, found))
+
+
 class _ProblemBudget(ErrorBudget):
     """Collects every error; raises only mistakes in the spec, its code or the environment."""
 
@@ -105,11 +112,9 @@ class _Reading:
         look, open = self.look, self.look.parts.open
         facts = self.facts
         stat = open.storage.stat(look.shard)
-        for partner in look.shard.partners:
-            open.storage.stat(partner)  # raises if it is missing
-        facts.size, facts.validator = stat.size, stat.validator
-        is_alone = not (look.shard.partners or look.shard.tables)  # changes of its partners are not known
-        if is_alone and look.known is not None and look.known == (stat.size, stat.validator):
+        partners = [open.storage.stat(partner) for partner in look.shard.partners]  # raises if one is missing
+        facts.size, facts.validator = stat.size, _identify(stat, partners)
+        if look.known is not None and look.known == (facts.size, facts.validator):
             facts.is_unchanged = True
             return
         if not look.in_full:

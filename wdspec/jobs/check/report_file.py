@@ -178,8 +178,9 @@ class LockedShards:
         }
 
     def known(self, look: ShardLook, reading: str) -> tuple[int | None, str] | None:
-        """The size and validator of a shard when it was locked."""
-        found = None if look.is_other else self._objects.get((look.source, look.shard.text))
+        """The size and validator of a shard when it was locked; None if it has partners or tables, which may differ."""
+        is_alone = not (look.is_other or look.shard.partners or look.shard.tables)
+        found = self._objects.get((look.source, look.shard.text)) if is_alone else None
         return None if found is None or found.validator is None else (found.size, found.validator)
 
     def facts(self, look: ShardLook) -> ShardFacts:
