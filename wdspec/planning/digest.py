@@ -55,10 +55,10 @@ def describe_order(
     skipping = [s for s in options.values() if s.missing == "skip" or (s.fetch and s.fetch in SKIPPING)]
     asked = {each.name: described(each, "fields") | described(spec, "fields") for each in skipping}
     reads = {
-        source.name: {"reads": read}
+        source.name: read
         for source in options.values()
-        if (source.where or source.subset or source.keys_of)
-        and (read := describe_selection(source, spec.costs))
+        if (source.where or source.subset or source.keys_of or source.make)
+        and (read := _describe_reads(source, spec, source.name in asked))
     }
     return {
         **({} if plan.finite is None else {"pass": _finite(plan.finite)}),
@@ -82,7 +82,6 @@ def describe_order(
                 "key": options[source.name].key.regex or options[source.name].key.kind,
                 **asked.get(source.name, {}),
                 **described(options[source.name], "order"),  # after those above, as in older states
-                **({} if source.name in asked else _leaving_out(options[source.name])),
                 **reads.get(source.name, {}),
                 **(_files(files[source.name], options[source.name], spec) if source.name in files else {}),
             }
@@ -92,14 +91,16 @@ def describe_order(
     }
 
 
-def _leaving_out(source: Source) -> dict[str, Any]:
-    """What decides which samples steps leave out because of what is in them."""
-    steps = {name: source.make[name] for name in made_leaving_out(source)}
-    return (
-        {"make": plain_value({name: step.leaving_out or step for name, step in steps.items()})}
-        if steps
-        else {}
-    )
+def _describe_reads(source: Source, spec: Spec, has_steps: bool) -> dict[str, Any]:
+    """What expressions read that select samples, and what decides which samples steps leave out.
+
+    Args:
+        has_steps: whether all steps are described already.
+    """
+    names = frozenset[str]() if has_steps else made_leaving_out(source)
+    steps = {name: source.make[name].leaving_out or source.make[name] for name in names}
+    reads = describe_selection(source, spec.costs)
+    return {**({"make": plain_value(steps)} if steps else {}), **({"reads": reads} if reads else {})}
 
 
 def _describe_companions(spec: Spec, plan: Plan, files: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
