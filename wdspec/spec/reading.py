@@ -17,7 +17,7 @@ from typing import Any
 from wdspec.spec.language.decoders import draws
 from wdspec.spec.language.effects import described
 from wdspec.spec.language.making import MADE_FILES, behind
-from wdspec.spec.spec import Source, Spec
+from wdspec.spec.spec import Source, Spec, selecting_keys
 
 NO_FILES: Mapping[str, str] = {}
 _SHOWN = {"errors.skip": "`errors: {skip: shard}`", "etl": "`aistore: {etl: …}`"}
@@ -172,7 +172,7 @@ def digest_keeping(spec: Spec, source: Source, files: Mapping[str, str]) -> str:
         source: the source.
         files: as in `describe_reading`.
     """
-    if not (source.copies % 1 or source.where or source.subset or source.only_keys or source.exclude):
+    if not (source.copies % 1 or any(getattr(source, key) for key in selecting_keys().values())):
         return ""
     found = describe_reading(spec, source, "shard damage choice again", files)
     return _digest(_with_made(found, source, behind(source.make, source.selecting_fields(spec.costs))))

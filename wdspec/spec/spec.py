@@ -7,6 +7,7 @@ docstring instead) is filled in by the loader, and left out of dumps if it depen
 from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
 from fnmatch import fnmatchcase
+from functools import cache
 from pkgutil import resolve_name
 from typing import Annotated, Any, Literal
 
@@ -476,6 +477,12 @@ class Source(Discreet, SourceOptions):
             for name in names
             if name not in known and not any(fnmatchcase(name, spelling) for spelling in spellings)
         )
+
+
+@cache
+def selecting_keys() -> dict[str, str]:
+    """The keys of a source that choose samples as they are read → their attributes."""
+    return {key.name: key.attributes[0] for key in declared_keys(Source) if key.drops and key.drops.when_read}
 
 
 class Spec(Tabular, Discreet):

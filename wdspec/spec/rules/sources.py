@@ -18,6 +18,7 @@ from wdspec.spec.rules.rule import Finding, Findings, rule
 from wdspec.spec.rules.safety import decoder_names
 from wdspec.spec.rules.shards import parts_of
 from wdspec.spec.sources import Draft, every_draft
+from wdspec.spec.spec import selecting_keys
 from wdspec.spec.tree import ListNode, Scalar
 from wdspec.urls.urls import Part, kind_of, scheme_of
 
@@ -323,7 +324,7 @@ def _find_shared(written: Sequence[_OfOwner], kind: str, hint: str) -> Findings:
     """
     shared: dict[int, Finding] = {}  # one for each text
     chosen = [
-        "" if leaf.node.entries.keys().isdisjoint(_SELECTING) else repr(_read_selection(leaf))
+        "" if leaf.node.entries.keys().isdisjoint(selecting_keys()) else repr(_read_selection(leaf))
         for *_, leaf, _, _ in written
     ]
     leaves = dict(zip(chosen, (leaf for *_, leaf, _, _ in written), strict=True))
@@ -350,15 +351,11 @@ def _find_shared(written: Sequence[_OfOwner], kind: str, hint: str) -> Findings:
     yield from shared.values()
 
 
-_SELECTING = ("where", "subset", "keys", "exclude")
-
-
 def _read_selection(leaf: Draft) -> tuple[Any, ...]:
     """What decides which samples of its shards a source keeps."""
-    source = leaf.model
-    if source is None or leaf.bad.intersection(_SELECTING):
+    if leaf.model is None or leaf.bad.intersection(selecting_keys()):
         return ()
-    return source.where, source.subset, source.only_keys, source.exclude
+    return tuple(getattr(leaf.model, attribute) for attribute in selecting_keys().values())
 
 
 def _separate_parts(one: Draft, other: Draft) -> str:
