@@ -79,6 +79,12 @@ MISTAKES = [
     ({"image": {"url": "a", "root": "s3://b/../c"}}, "E203", "one directory"),
     ({"image": {"url": "a", "root": "s3://"}}, "E203", "no bucket or host"),
     ({"image": {"url": "a", "root": "https://a b/"}}, "E203", "host"),
+    (
+        {"image": {"url": "a", "root": "https://a.org:99999/"}},
+        "E203",
+        '"https://a.org:99999/" has a host or port',
+    ),
+    ({"image": {"url": "a", "hosts": ["a.org:99999"]}}, "E203", '"a.org:99999" has a host or port'),
     ({"image": {"url": "a", "hosts": ["*"]}}, "E203", "too many hosts"),
     ({"image": {"url": "a", "hosts": ["*.org"]}}, "E203", "too many hosts"),
     ({"image": {"url": "a", "hosts": ["0.0.0.0/0"]}}, "E203", "every address"),

@@ -73,7 +73,7 @@ class Allowed:
             return None
         scheme, _, rest = self.root.partition("://")
         netloc = rest.partition("/")[0].rpartition("@")[2]
-        found = split_web(f"{scheme}://{netloc}", self.root)
+        found = split_web(f"{scheme}://{netloc}")
         return None if found is None else found[:3]
 
     def locate(self, reference: str) -> str:
@@ -109,7 +109,10 @@ class Allowed:
         scheme, netloc, rest = match[1].lower(), match[2], match[3]
         if "@" in unquote(netloc):
             raise refuse(reference, "has a user name or password")
-        web = split_web(reference, reference)
+        try:
+            web = split_web(reference)
+        except UrlError as error:
+            raise refuse(reference, error.message, "write a name in other letters as `xn--…`") from None
         if web is None:
             place: tuple[str, str, int | None] = scheme, netloc, None
         else:
@@ -196,16 +199,16 @@ def parse_place(entry: str) -> Place:
     pattern = netloc.startswith("*.")
     if "*" in netloc.removeprefix("*.") or (pattern and netloc.rstrip(".").count(".") < 2):
         raise UrlError("is a pattern for too many hosts; one such as `*.example.org` is allowed", url=entry)
-    found = split_web(f"{scheme}://{netloc.removeprefix('*.')}", entry)
+    found = split_web(f"{scheme}://{netloc.removeprefix('*.')}")
     assert found is not None, "it has a scheme of the web"
     return Place(scheme, f"*.{found[1]}" if pattern else found[1], found[2])
 
 
-def split_web(url: str, shown: str) -> tuple[str, str, int, str] | None:
+def split_web(url: str) -> tuple[str, str, int, str] | None:
     """Return the scheme, host, port and rest of a URL of http or https; None for others.
 
     Raises:
-        UrlError: the host or the port cannot be read in one way only.
+        UrlError: the host or the port cannot be read in one way only. It does not say of what.
     """
     match = _URL.match(url)
     if match is None or match[1].lower() not in _WEB:
@@ -228,8 +231,7 @@ def split_web(url: str, shown: str) -> tuple[str, str, int, str] | None:
     if colon and (not re.fullmatch("[0-9]{1,5}", digits) or int(digits) > 65535):
         is_right = False
     if not is_right or rest[:1] == "\\":
-        hint = "write a name in other letters as `xn--…`"
-        raise refuse(shown, "has a host or port that cannot be read in one way only", hint)
+        raise UrlError("has a host or port that cannot be read in one way only")
     return scheme, host, int(digits) if colon else _WEB[scheme], rest
 
 

@@ -78,9 +78,9 @@ def read_root(value: Any) -> Any:
     if scheme in ("http", "https"):
         netloc = text.partition("://")[2].partition("/")[0].rpartition("@")[2]
         try:
-            split_web(f"{scheme}://{netloc}", text)
+            split_web(f"{scheme}://{netloc}")
         except UrlError as error:
-            values.refuse("E203", error.message.partition(";")[0].replace("the reference ", ""), _ROOT_HINT)
+            values.refuse("E203", f"{quote(text)} {error.message}", _ROOT_HINT)
     return text if text.endswith("/") else f"{text}/"
 
 

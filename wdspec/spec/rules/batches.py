@@ -628,8 +628,10 @@ def shares_of_unknown_cost(composition: Composition) -> Findings:
             return
         for leaf in sources.leaves if top.get("stats") is None else ():
             if leaf.model is not None and leaf.model.mean_cost is None:
-                hint = "add `stats: FILE` and run `wdspec stats SPEC`, or add `mean_cost: …`"
-                yield Finding(leaf.node, f"{said} needs the mean cost of each source", hint)
+                yield Finding(leaf.node, f"{said} needs the mean cost of each source", _MEASURE)
+
+
+_MEASURE = "add `stats: stats.json` and run `wdspec stats SPEC`, or add `mean_cost: …`"
 
 
 @rule(
@@ -652,7 +654,7 @@ def epochs_of_unknown_tokens(composition: Composition) -> Findings:
         return
     hint = "add `mean_cost: …`, or a cost that counts tokens, `batch: {cost: ids.length, max_tokens: 8192}`"
     if is_measured:
-        hint = "add `stats: stats.json` and run `wdspec stats SPEC`, or add `mean_cost: …`"
+        hint = _MEASURE
     for leaf, source in composition.mixed:
         if source.mean_cost is None and not (source.tokens and source.tokens.length):
             message = "`epoch: {tokens: …}` needs the mean number of tokens of a sample of each source"
