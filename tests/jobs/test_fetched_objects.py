@@ -1,12 +1,26 @@
 """Commands on specs whose samples name objects (docs/references.md)."""
 
+import io
 import json
 import tarfile
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from commandline import within
+from PIL import Image
 from servers.objects import ObjectServer, data_of
 from shardmaking import write_shard
+
+import wdspec
+
+
+def jpeg(seed):
+    """The bytes of an image."""
+    file, pixels = io.BytesIO(), np.random.default_rng(seed).integers(0, 256, (12, 20, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(file, "JPEG")
+    return file.getvalue()
 
 
 @pytest.fixture
@@ -34,6 +48,27 @@ def test_process_writes_shards_that_have_the_objects(tmp_path, server):
     assert {name: data for name, data in found.items() if name.endswith(".bin")} == expected
     assert json.loads(found["000.json"]) == {"url": "ok/0"}
     assert server.requests == {f"/ok/{name}": 1 for name in range(3)}
+
+
+@pytest.mark.parametrize("shards", ["rows.tar", "rows.parquet"])
+def test_process_keeps_the_bytes_of_decoded_objects_that_no_step_changes(tmp_path, shards):
+    (tmp_path / "objects").mkdir()
+    files = {f"{at}.jpg": jpeg(at) for at in range(3)}
+    for name, data in files.items():
+        (tmp_path / "objects" / name).write_bytes(data)
+    if shards == "rows.tar":
+        write_shard(
+            tmp_path / shards, [(name[0], {"json": json.dumps({"url": name}).encode()}) for name in files]
+        )
+    else:
+        pq.write_table(pa.table({"__key__": [*files], "url": [*files]}), tmp_path / shards)
+    url = "json.url" if shards == "rows.tar" else "url"
+    source = {"shards": shards, "fetch": {"jpg": {"url": url, "root": "objects"}}, "decode": {"jpg": "rgb8"}}
+    (tmp_path / "spec.yaml").write_text(json.dumps({"dataset": [source]}))
+    within("process", "spec.yaml", "--output", "out", "--jobs", 0, folder=tmp_path)
+    read = {"shards": str(tmp_path / "out" / shards), "decode": {"jpg": "raw"}}
+    with wdspec.loader({"dataset": [read], "epoch": "pass"}, num_workers=0) as loader:
+        assert [sample["jpg"] for sample in loader] == [*files.values()]
 
 
 def test_check_reports_objects_that_are_missing_wrong_or_not_allowed(tmp_path, server):

@@ -16,7 +16,7 @@ import time
 import traceback
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from operator import itemgetter
 from typing import Any, Generic, NamedTuple, Self, TypeVar
@@ -131,9 +131,13 @@ class ReadTask(ShardTask):
 
         Args:
             budget: handles errors.
-            see: called with each raw sample.
+            see: called with each raw sample; one that names objects has them.
         """
-        process, lent = self.build_process(budget)
+        task, objects = self, self.parts.transform.objects
+        if see is not None and objects is not None:
+            transform = replace(self.parts.transform, objects=replace(objects, see=see))
+            task, see = replace(self, parts=replace(self.parts, transform=transform)), None
+        process, lent = task.build_process(budget)
         url = self.shard.text
         opened = self.parts.open(Piece(self.shard), on_error=lambda error: budget(error, "shard", url=url))
         with closing(opened):

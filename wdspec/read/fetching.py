@@ -377,6 +377,8 @@ class Objects:
     """The budget of bytes of a process."""
     keeps_decoded: bool = True
     """Whether fields that are decoded to read references need not be decoded again."""
+    see: Callable[[Sample], object] | None = None
+    """Called with each raw sample that has its objects."""
 
     @property
     def fetcher(self) -> Fetcher:
@@ -404,6 +406,8 @@ class Objects:
             except Exception as error:
                 budget(error, "decode", url=raw["__url__"], key=raw["__key__"])
                 return None
+            if self.see is not None:
+                self.see(whole)
             return process(whole, ordinal)
 
         return fetch_and_process
