@@ -71,6 +71,44 @@ def test_process_keeps_the_bytes_of_decoded_objects_that_no_step_changes(tmp_pat
         assert [sample["jpg"] for sample in loader] == [*files.values()]
 
 
+def test_process_writes_lists_of_objects_into_tables_with_their_bytes(tmp_path):
+    (tmp_path / "objects").mkdir()
+    files = [jpeg(at) for at in range(3)]
+    for at, data in enumerate(files):
+        (tmp_path / "objects" / f"{at}.jpg").write_bytes(data)
+    urls = [["0.jpg", "1.jpg"], [], ["2.jpg", "0.jpg", "2.jpg"]]
+    pq.write_table(pa.table({"urls": pa.array(urls, pa.list_(pa.string()))}), tmp_path / "rows.parquet")
+    fetch = {"images": {"url": "urls", "root": "objects"}}
+    source = {"shards": "rows.parquet", "fetch": fetch, "decode": {"images": "rgb8"}}
+    (tmp_path / "spec.yaml").write_text(json.dumps({"dataset": [source]}))
+    within("process", "spec.yaml", "--output", "out", "--jobs", 0, folder=tmp_path)
+    read = {"shards": str(tmp_path / "out" / "rows.parquet")}
+
+    def images(**source):
+        with wdspec.loader({"dataset": [{**read, **source}], "epoch": "pass"}, num_workers=0) as loader:
+            return [sample["images"] for sample in loader]
+
+    assert images() == [[files[int(url[0])] for url in each] for each in urls]
+    decoded = [[np.asarray(Image.open(io.BytesIO(files[int(url[0])]))) for url in each] for each in urls]
+    for found, expected in zip(images(decode={"images": "rgb8+pillow"}), decoded, strict=True):
+        assert [each.tolist() for each in found] == [each.tolist() for each in expected]
+
+
+def test_a_tar_has_no_lists_of_objects(tmp_path, server):
+    spec = spec_of(tmp_path, server, [["ok/0", "ok/1"], []], where="json.url.length >= 0")
+    shown, said = within("process", spec, "--output", "out", "--jobs", 0, folder=tmp_path, code=1)
+    assert (
+        "write a table instead: `output: {from: '(?:.*/)?(.*)[.]tar', to: 'out/\\1.parquet'}`" in shown + said
+    )
+    job = json.loads(spec.read_text()) | {"output": {"from": "(?:.*/)?(.*)[.]tar", "to": "out/\\1.parquet"}}
+    spec.write_text(json.dumps(job))
+    within("process", spec, "--jobs", 0, folder=tmp_path)
+    assert pq.read_table(tmp_path / "out" / "rows.parquet")["bin"].to_pylist() == [
+        [data_of("0"), data_of("1")],
+        [],
+    ]
+
+
 def test_check_reports_objects_that_are_missing_wrong_or_not_allowed(tmp_path, server):
     references = ["ok/0", "status-404/x", "page/x", "../x", "ok/1"]
     shown, _ = within("check", spec_of(tmp_path, server, references), "--jobs", 0, folder=tmp_path, code=1)

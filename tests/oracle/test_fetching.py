@@ -15,7 +15,13 @@ def folder():
         yield path
 
 
-REFERENCES = (("json.lang", "objects/"), ("{json.lang}", "objects/"), ("objects/{json.lang}", "./"))
+REFERENCES = (
+    ("json.lang", "objects/"),
+    ("{json.lang}", "objects/"),
+    ("objects/{json.lang}", "./"),
+    ('lists/{json.lang}{fields["labels.npy"]}.txt', "./"),  # a list of objects
+    ("lists/{json.lang}{labels}.txt", "./"),
+)
 
 
 def draw(seed):

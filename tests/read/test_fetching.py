@@ -190,7 +190,7 @@ def test_missing_says_what_becomes_of_a_sample_without_an_object(server, tmp_pat
     assert stats.sources["a"].skipped == {"D262": 1}
 
 
-WRONG = [3, 1.5, True, ["a.jpg"], {"path": "a.jpg"}]
+WRONG = [3, 1.5, True, {"path": "a.jpg"}]
 
 
 @pytest.mark.parametrize("value", WRONG)
@@ -199,7 +199,6 @@ def test_a_reference_is_text(server, tmp_path, value):
     with pytest.raises(FieldError, match="not a reference") as caught:
         read(shard, {"url": "url", "root": server.url})
     assert caught.value.code == "D261"
-    assert ('such as `{url: "url[0]"}`' in str(caught.value)) is isinstance(value, list)
 
 
 def test_a_reference_is_made_of_several_values(server, tmp_path):
@@ -216,7 +215,6 @@ def test_a_reference_is_made_of_several_values(server, tmp_path):
         {"n": "7"},
         {"n": 1.5},
         {"n": True},
-        {"how": ["ok"]},
     ):
         with pytest.raises(FieldError) as caught:
             read(jsonl(tmp_path / "c.jsonl", [rows[0] | wrong]), entry)

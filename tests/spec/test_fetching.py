@@ -52,6 +52,7 @@ MISTAKES = [
     ({"image": {"url": "a", "hosts": "10.0.0.0/8"}}, "E365", "hosts: [cdn.example.org]"),
     ({"image": {"root": "s3://b/"}}, "E206", "`url`"),
     ({"image": {**ROOT, "prefix": "x"}}, "E201", "`root`"),
+    ({"image": {"urls": "json.urls", "root": "s3://b/"}}, "E201", "list of references as `url`"),
     ({"image": {**ROOT, "offset": "a"}}, "E201", "seconds: [offset, offset + duration]"),
     ({"image": {**ROOT, "seconds": "a"}}, "E202", "list of two times"),
     ({"image": {**ROOT, "seconds": ["a"]}}, "E210", "two ends"),
@@ -156,6 +157,14 @@ def test_hints_name_a_value_beside_the_reference(url, column):
     [(code, message)] = problems({"image": {**ROOT, "url": url}}, source={"where": "image.width > 5"})
     assert code == "E367"
     assert f"such as `{column}`" in message
+
+
+def test_hints_name_the_length_of_a_list_of_references():
+    fetch = {"images": {**ROOT, "url": "json.urls"}}
+    [(_, message)] = problems(fetch, source={"where": "images.length < 9"})
+    assert "such as `json.urls.length`" in message
+    [(_, message)] = problems(fetch, source={"where": "images[0].width > 9"})
+    assert "such as" not in message
 
 
 @pytest.mark.parametrize(

@@ -109,7 +109,7 @@ def steps_in_words(source: Source, spec: Spec) -> str:
     steps += [f"{made} in windows" for made in _made_in_words(then, source)]
     for name, entry in source.fetch.items():
         place = redacted_urls(" or ".join(entry.hosts) if entry.root is None else entry.root)
-        steps.append(f"fetch {name} from {place} by {entry.url} (one request per sample)")
+        steps.append(f"fetch {name} from {place} by {entry.url} (one request per object)")
     steps += _made_in_words(source.make.keys() - first - then, source)
     steps += [f"select {name}" for name in source.selects]
     if source.map:

@@ -27,7 +27,7 @@ SIDE = 192
 _SEEN = 96
 """Small images are enlarged up to this longer side, in pixels."""
 FRAMES = 4
-"""Maximum number of frames to show of a video."""
+"""Maximum number of frames to show of a video, and of images of a list."""
 SECONDS = 3
 """Maximum length of a decoded sound, in seconds."""
 TEXT = 600
@@ -189,7 +189,7 @@ def as_array(value: Any) -> Array | None:
 
 
 def _images(name: str, value: Any) -> Iterator[tuple[Image, str]]:
-    """The images of a value, scaled down, each with its position in a video."""
+    """The images of a value, scaled down, each with its position in a video or a list."""
     try:
         if isinstance(value, bytes) and (suffix := format_of(name, value)) in FORMAT_OF:
             yield _small(_open(value, FORMAT_OF[suffix].pillow)), ""
@@ -202,6 +202,10 @@ def _images(name: str, value: Any) -> Iterator[tuple[Image, str]]:
             and array.ndim == 4
         ):
             yield from _frames(array)
+        elif type(value) is list:
+            for at, each in enumerate(value[:FRAMES]):
+                if not isinstance(each, (str, list, dict)):
+                    yield from ((image, f", item {at}{of}") for image, of in _images(name, each))
         elif (array := as_array(value)) is not None:
             if array.ndim == 4:
                 yield from _frames(array)

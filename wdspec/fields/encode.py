@@ -154,6 +154,11 @@ def encoder_of(extension: str, allow_pickle: bool = False) -> Encode | None:
 
 
 def _describe_unknown(name: str, value: Any) -> str:
+    if isinstance(value, list) and bytes in map(type, value):
+        return (
+            "it is a list of files, which a tar cannot have; write a table instead: `output: {from: "
+            "'(?:.*/)?(.*)[.]tar', to: 'out/\\1.parquet'}`"
+        )
     last = split_packing(name.lower())[0].rpartition(".")[2]
     known = f"{name}.{'npy' if hasattr(value, 'dtype') else 'json'}"
     return (

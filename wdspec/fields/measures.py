@@ -15,7 +15,7 @@ from wdspec.base.amounts import pluralize
 from wdspec.base.errors import FieldError, UsageError, WdspecError, nearest
 from wdspec.fields.decode import one_line
 from wdspec.fields.extensions import is_reserved, listed_fields
-from wdspec.fields.samples import COMPANIONS, MADE, MAX_LAYOUTS, SampleFields, add_place
+from wdspec.fields.samples import COMPANIONS, MADE, MAX_LAYOUTS, SampleFields, add_place, decode_items
 from wdspec.spec.language.decoders import choose_decoder, is_in_header, reads_header
 from wdspec.spec.language.expressions import (
     MISSING,
@@ -317,6 +317,8 @@ def _follow(stored: str, decode: Callable[[bytes], Any], keeps: bool, path: Path
             value = decode(value)
             if keeps and value.__class__ is not bytes:  # those would be decoded again
                 raw[stored] = value
+        elif value.__class__ is list:
+            value = decode_items(decode, value)
         if value.__class__ is dict and part in value:  # most paths, without a loop
             return value[part]
         return walk(value, path, optional)

@@ -167,6 +167,15 @@ class _Current(threading.local):
     last: Rows | None = None
     """The same, also while it is collated."""
 
+    @contextmanager
+    def without_rows(self) -> Iterator[None]:
+        """Decode values that are no rows of the batch."""
+        rows, self.rows = self.rows, None
+        try:
+            yield
+        finally:
+            self.rows = rows
+
 
 current = _Current()
 

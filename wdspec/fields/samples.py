@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -21,6 +22,7 @@ from wdspec.fields.extensions import (
     listed_fields,
     name_another,
 )
+from wdspec.fields.memory import current
 from wdspec.fields.scale import Numbers
 from wdspec.spec.language.decoders import BY_NAME, FORMAT_OF, choose_decoder, key_for, split_decoder
 
@@ -246,17 +248,17 @@ class SampleFields:
             sample.update(layout.absent)
         name = ""
         try:
-            if (factor is None and numbers is None) or not layout.images:
-                for name, decode in layout.plain:
-                    if (data := sample[name]).__class__ is bytes:
-                        sample[name] = decode(data)
-            else:
-                for name, decode in layout.others:
-                    if (data := sample[name]).__class__ is bytes:
-                        sample[name] = decode(data)
-                for name, rescale in layout.images:
-                    if (data := sample[name]).__class__ is bytes:
-                        sample[name] = rescale(data, factor, numbers)
+            is_plain = (factor is None and numbers is None) or not layout.images
+            for name, decode in layout.plain if is_plain else layout.others:
+                if (data := sample[name]).__class__ is bytes:
+                    sample[name] = decode(data)
+                elif data.__class__ is list:
+                    sample[name] = decode_items(decode, data)
+            for name, rescale in () if is_plain else layout.images:
+                if (data := sample[name]).__class__ is bytes:
+                    sample[name] = rescale(data, factor, numbers)
+                elif data.__class__ is list:
+                    sample[name] = decode_items(rescale, data, factor, numbers)
         except WdspecError as error:
             add_place(error, raw, name)
             raise
@@ -265,14 +267,16 @@ class SampleFields:
             raise add_place(FieldError(message), raw, name) from cause
         return sample
 
-    def originals(self, raw: Mapping[str, Any]) -> Iterator[tuple[str, bytes, Callable[[bytes], Any]]]:
-        """Yield the fields of a raw sample that are decoded, each with its bytes and the decoder."""
+    def originals(self, raw: Mapping[str, Any]) -> Iterator[tuple[str, Any, Callable[[Any], Any]]]:
+        """Yield the decoded fields of a raw sample, each with its bytes, or a list of them, and the decoder."""
         layout = self._layouts.get(tuple(raw)) or self._study(tuple(raw), raw)
         if isinstance(layout, SampleLayout):
             moved = dict(layout.moves or ())
             for name, decode in layout.plain:
                 if (data := raw[moved.get(name, name)]).__class__ is bytes:
                     yield name, data, decode
+                elif data.__class__ is list and bytes in map(type, data):
+                    yield name, data, partial(decode_items, decode)
 
     def steps_of(self, names: tuple[str, ...]) -> tuple[Step, ...] | None:
         """Return what to decode in samples with these entries; None if more has to be done, or is not known yet."""
@@ -380,9 +384,9 @@ class SampleFields:
         """Look at the values of a sample that a decoder is for."""
         key, decoder = unseen
         values = {
-            name: raw[stored]
+            name: value
             for stored in raw
-            if raw[stored] is not None and not is_reserved(stored)
+            if (value := _first_of(raw[stored])) is not None and not is_reserved(stored)
             for name, suffix in self._names_of(stored)
             if (key_for(self.rules.fields, name, suffix) == key)
             or (not key and choose_decoder(self.rules.names, self.rules.fields, name, suffix) == decoder)
@@ -440,6 +444,36 @@ def _with_parts(naming: Naming, source: Source, asides: frozenset[str]) -> Namin
         columns=frozenset(name for lookup in source.lookup for name in lookup.names),
         suffixes={new: old for join in source.join for new, old in join.rename.items()},
     )
+
+
+def _first_of(value: Any) -> Any:
+    """Return the first item of a list that is not None; other values as they are."""
+    return next((each for each in value if each is not None), None) if value.__class__ is list else value
+
+
+def decode_items(decode: Callable[..., Any], data: list[Any], *drawn: Any) -> list[Any]:
+    """Return a list with its bytes decoded, each like the value of a field, and all else as it is.
+
+    Items are not rows of a batch, so nothing is decoded where a batch is put together.
+
+    Raises:
+        FieldError: an item cannot be decoded.
+    """
+    if bytes not in map(type, data):
+        return data
+    values = []
+    with current.without_rows():
+        for at, each in enumerate(data):
+            try:
+                values.append(decode(each, *drawn) if each.__class__ is bytes else each)
+            except FieldError as error:
+                error.message = f"item {at}: {error.message}"
+                raise
+            except WdspecError:
+                raise
+            except Exception as cause:
+                raise FieldError(f"item {at}: cannot be decoded: {one_line(cause, each)}") from cause
+    return values
 
 
 def add_place(error: WdspecError, raw: Mapping[str, Any], field: str | None = None) -> WdspecError:

@@ -96,8 +96,9 @@ class Columns:
 
     @property
     def of_bytes(self) -> set[str]:
-        """The fields whose values are bytes."""
-        return {each.stored for each in self._columns if self.kinds[each.name] in (_FILE, "bytes")}
+        """The fields whose values are bytes, or lists of them."""
+        kinds = (_FILE, "bytes", f"lists of {_FILE}", "lists of bytes")
+        return {each.stored for each in self._columns if self.kinds[each.name] in kinds}
 
     def samples(self, batch: Any, rows: range, stem: str, as_tuples: bool = False) -> tuple[list[Any], bool]:
         """Return a raw sample for each row of a `pyarrow.RecordBatch`, or a `Fault` that says what is wrong with it.

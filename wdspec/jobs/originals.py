@@ -42,14 +42,15 @@ class Originals:
         restored = dict(sample)
         for name, data, decode in self._fields.originals(raw):
             value = sample.get(name)
-            if isinstance(value, bytes) or (isinstance(value, _PLAIN) and not self._keeps_plain):
+            is_plain = isinstance(value, _PLAIN) and isinstance(data, bytes)
+            if isinstance(value, bytes) or (is_plain and not self._keeps_plain):
                 continue
             if name in sample and _decodes_to(decode, data, value):
                 restored[name] = data
         return restored
 
 
-def _decodes_to(decode: Callable[[bytes], Any], data: bytes, value: Any) -> bool:
+def _decodes_to(decode: Callable[[Any], Any], data: Any, value: Any) -> bool:
     try:
         return _is_same(decode(data), value)
     except Exception:  # a decoder that draws random numbers, or values that cannot be compared, are encoded

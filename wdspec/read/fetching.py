@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
-from wdspec.base.amounts import show_value
+from wdspec.base.amounts import pluralize, show_value
 from wdspec.base.errors import FieldError, LeftOutError, ShardError, UrlError
 from wdspec.base.process import KeyedValues, PerProcess
 from wdspec.fields.decode import one_line
@@ -255,20 +255,56 @@ class FetchedField:
     missing: str
     """What to do with samples without an object."""
 
-    def reference_of(self, values: list[Any]) -> Reference | None:
-        """Return what a sample names; None if it names nothing.
+    def references_of(self, values: list[Any]) -> list[Reference | None] | Reference | None:
+        """Return what a sample names, a list if it has a list of references; None in place of what names nothing.
 
         Args:
             values: the values of the entry's `origins`.
 
         Raises:
-            FieldError: it is not a reference, or not an allowed one.
+            FieldError: one is not a reference, or not an allowed one.
         """
-        paths, form = parse_url(self.entry.url)
         found = [None if each is MISSING else each for each in values]
-        parts, rest = found[: len(paths)], found[len(paths) :]
-        if any(each is None or (isinstance(each, (str, bytes)) and not each.strip()) for each in parts):
+        lists = [_items_of(each) for each in found]
+        at = None
+        try:
+            if all(each is None for each in lists) or self._names_nothing(found):
+                return self._reference_of(found)
+            items: list[Reference | None] = []
+            for each in self._by_item(found, lists):
+                at = len(items)
+                items.append(self._reference_of(each))
+            return items
+        except FieldError as error:
+            raise self.place(error, at) from error.__cause__
+
+    def _by_item(self, found: list[Any], lists: list[list[Any] | None]) -> Iterator[list[Any]]:
+        """Return the values of each item: those of the lists, and others as they are."""
+        lengths = {len(each) for each in lists if each is not None}
+        if len(lengths) > 1:
+            names = map(describe_path, self.entry.origins)
+            found_lists = ((name, each) for name, each in zip(names, lists, strict=True) if each is not None)
+            shown = [f"`{name}` has {pluralize(len(each), 'item')}" for name, each in found_lists]
+            raise FieldError(
+                f"its lists need an item for each object, but {' and '.join(shown)}; make them equally long",
+                code="D261",
+            )
+        count = lengths.pop()
+        parts = zip(found, lists, strict=True)
+        columns = [[whole] * count if each is None else each for whole, each in parts]
+        return map(list, zip(*columns, strict=True))
+
+    def _names_nothing(self, found: list[Any]) -> bool:
+        """Whether a part of the reference is null or empty."""
+        parts = found[: len(parse_url(self.entry.url).paths)]
+        return any(each is None or (isinstance(each, (str, bytes)) and not each.strip()) for each in parts)
+
+    def _reference_of(self, found: list[Any]) -> Reference | None:
+        """Return a reference, whose values are no lists; None if it names nothing."""
+        if self._names_nothing(found):
             return None
+        paths, form = parse_url(self.entry.url)
+        parts, rest = found[: len(paths)], found[len(paths) :]
         text = self._text_of(parts[0], paths[0]) if form is None else self._fill(form, parts, paths)
         span = digest = seconds = None
         if self.entry.span is not None:
@@ -290,10 +326,7 @@ class FetchedField:
             text = None
         if not isinstance(text, str):
             kind = "bytes that are not text" if isinstance(value, bytes) else f"a {type(value).__name__}"
-            remedy = "write the path of a text"
-            if isinstance(value, (list, tuple)):
-                first = describe_path((*path, 0))
-                remedy = f'make a field of each of its items, such as `{{url: "{first}"}}`'
+            remedy = "write the path of a text, or of a list of texts"
             raise self._error(f"`{describe_path(path)}` is {kind}, not a reference; {remedy}", "D261")
         return text
 
@@ -362,7 +395,24 @@ class FetchedField:
         return self._error(f"{why}; {hint}", "D262")
 
     def _error(self, message: str, code: str) -> FieldError:
-        return FieldError(f"`fetch: {self.name}`: {message}", code=code, field=self.name)
+        return FieldError(message, code=code)
+
+    def place(self, error: FieldError, at: int | None) -> FieldError:
+        """Return an error with the name of the field, and the number of the item in a list."""
+        if isinstance(error, LeftOutError):
+            return error
+        item = "" if at is None else f", item {at}"
+        return FieldError(
+            f"`fetch: {self.name}`{item}: {error.message}", code=error.code, field=self.name, **error.place
+        )
+
+
+def _items_of(value: Any) -> list[Any] | None:
+    """Return the items of a list, a tuple or an array; None for other values."""
+    if isinstance(value, (list, tuple)):
+        return list(value)
+    items = value.tolist() if getattr(value, "ndim", 0) else None
+    return items if isinstance(items, list) else None
 
 
 @dataclass(frozen=True)
@@ -429,13 +479,20 @@ class Objects:
             values = measure(raw)
             if values is None:
                 raise LeftOutError("", cause="missing")
+            named = []
             for each in self.fetched:
                 count = len(each.entry.origins)
-                reference, values = each.reference_of(values[:count]), values[count:]
-                fetch = None
-                if reference is not None:
-                    fetch = self.fetcher.start(each.reader, reference, now=now)
-                started.fetches.append((each, fetch))
+                references, values = each.references_of(values[:count]), values[count:]
+                is_list = isinstance(references, list)
+                named.append((each, references if isinstance(references, list) else [references], is_list))
+            is_alone = sum(len(references) for _, references, _ in named) == 1
+            for each, references, is_list in named:
+                fetches = deque[Fetch | None]()
+                started.fetches.append((each, fetches, is_list))
+                fetches.extend(
+                    reference and self.fetcher.start(each.reader, reference, now=now and is_alone)
+                    for reference in references
+                )
         except Exception as error:
             started.error = error
         return started
@@ -470,8 +527,8 @@ class LookAhead(Generic[T]):
         self._measures: dict[int, Measures] = {}
         self._failure: Exception | None = None
         self._is_open = True
-        self.started = 0
-        """The number of samples whose objects are requested and not taken yet."""
+        self.started = self.objects = 0
+        """The number of samples whose objects are requested and not taken yet, and of these objects."""
 
     def __iter__(self) -> Iterator[T]:
         self._fetcher.streams += 1
@@ -501,7 +558,7 @@ class LookAhead(Generic[T]):
     def fill(self) -> None:
         """Request objects, as many as there is room for."""
         while self.started < self._most and (self._pending or len(self._following) < self._most):
-            if not self._fetcher.has_room(self.started):
+            if not self._fetcher.has_room(self.objects):
                 return
             if self._pending:
                 _, raw, objects = self._pending.popleft()
@@ -509,13 +566,17 @@ class LookAhead(Generic[T]):
                 if measure is None:
                     measure = self._measures[id(objects)] = objects.measures()
                 started = objects.start(measure, raw)
-                started.ahead = self
-                self.started += 1
+                started.note_ahead(self)
                 raw.setdefault(FETCHING, deque()).append(started)
             elif self._is_open:
                 self._pull()
             else:
                 return
+
+    def note(self, samples: int, objects: int) -> None:
+        """Count samples whose objects are requested, or, below 0, no longer waiting."""
+        self.started += samples
+        self.objects += objects
 
     def _pull(self) -> None:
         try:
@@ -544,14 +605,20 @@ STOP: Any = object()
 class StartedSample:
     """The objects of a sample, which are being read."""
 
-    __slots__ = ("ahead", "error", "fetches", "is_taken")
+    __slots__ = ("_ahead", "_count", "error", "fetches")
 
     def __init__(self) -> None:
-        self.fetches: list[tuple[FetchedField, Fetch | None]] = []
+        self.fetches: list[tuple[FetchedField, deque[Fetch | None], bool]] = []
+        """The objects of each field, and whether they are a list."""
         self.error: Exception | None = None
-        self.ahead: LookAhead[Any] | None = None
-        """What requested them ahead."""
-        self.is_taken = False
+        self._ahead: LookAhead[Any] | None = None
+        self._count = 0
+
+    def note_ahead(self, ahead: LookAhead[Any]) -> None:
+        """Note what has requested the objects ahead: it is told when they are taken, or dropped."""
+        self._ahead = ahead
+        self._count = sum(len(fetches) for _, fetches, _ in self.fetches)
+        ahead.note(1, self._count)
 
     def take(self, raw: Sample) -> dict[str, Any]:
         """Wait for the objects, and return them by field.
@@ -565,50 +632,55 @@ class StartedSample:
             raise self.error
         found: dict[str, Any] = {}
         try:
-            while self.fetches:
-                field, fetch = self.fetches.pop(0)
+            for field, fetches, is_list in self.fetches:
                 if field.name in raw:
-                    if fetch is not None:
-                        fetch.drop()
                     raise FieldError(
                         f"`fetch` makes the field `{field.name}`, but the sample already has one of this name; choose "
                         "another name in `fetch`",
                         code="D206",
                         field=field.name,
                     )
-                found[field.name] = _take(field, fetch)
+                taken: list[bytes | None] = []
+                while fetches:
+                    taken.append(_take(field, fetches.popleft(), len(taken) if is_list else None))
+                found[field.name] = taken if is_list else taken[0]
+            ahead = self._ahead
         finally:
             self.drop()
-        if self.ahead is not None:
-            self.ahead.fill()
+        if ahead is not None:
+            ahead.fill()
         return found
 
     def drop(self) -> None:
         """Do without the objects that were not taken."""
-        for _, fetch in self.fetches:
-            if fetch is not None:
-                fetch.drop()
+        for _, fetches, _ in self.fetches:
+            for fetch in fetches:
+                if fetch is not None:
+                    fetch.drop()
         self.fetches.clear()
-        if self.ahead is not None and not self.is_taken:
-            self.is_taken = True
-            self.ahead.started -= 1
+        if self._ahead is not None:
+            self._ahead.note(-1, -self._count)
+            self._ahead = None
 
 
-def _take(field: FetchedField, fetch: Fetch | None) -> bytes | None:
-    """Return the object of a field; None if there is none and `missing` allows it."""
+def _take(field: FetchedField, fetch: Fetch | None, at: int | None) -> bytes | None:
+    """Return an object of a field; None if there is none and `missing` allows it.
+
+    Args:
+        at: its number in a list; None without one.
+    """
     why = f"`{field.entry.url}` is null or empty, or the sample lacks it"
-    if fetch is not None:
-        try:
-            return fetch.take()
-        except MissingObject as error:
-            why = error.message
-        except FieldError as error:
-            raise FieldError(
-                f"`fetch: {field.name}`: {error.message}", code=error.code, field=field.name, **error.place
-            ) from error.__cause__
-    if field.missing == "none":
-        return None
-    raise field.lacking(why)
+    try:
+        if fetch is not None:
+            try:
+                return fetch.take()
+            except MissingObject as error:
+                why = error.message
+        if field.missing == "none":
+            return None
+        raise field.lacking(why)
+    except FieldError as error:
+        raise field.place(error, at) from error.__cause__
 
 
 @dataclass(frozen=True)

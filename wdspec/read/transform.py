@@ -26,7 +26,7 @@ from wdspec.base.errors import FieldError, LeftOutError, SpecError, warn_user
 from wdspec.base.user_code import check_arguments, import_function
 from wdspec.fields.decode import UserDecoderError
 from wdspec.fields.expect import UnexpectedValueError, expectation_step
-from wdspec.fields.samples import COMPANIONS, MADE, PASS, SampleFields
+from wdspec.fields.samples import COMPANIONS, MADE, PASS, SampleFields, decode_items
 from wdspec.fields.scale import Scaling
 from wdspec.planning.keys import key64, random64, uniform
 from wdspec.planning.plan import SourcePlan
@@ -538,15 +538,13 @@ def _decode_only(fields: SampleFields, budget: ErrorBudget, process: Process) ->
     def decode(raw: Sample, ordinal: int) -> Sample | None:
         steps = in_place.get(tuple(raw))
         try:
-            if steps is None:
-                sample = fields(raw)
-            elif steps:
-                sample = raw.copy()
-                for name, read in steps:
-                    if (data := sample[name]).__class__ is bytes:
-                        sample[name] = read(data)
-            else:
-                sample = raw
+            sample = fields(raw) if steps is None else raw.copy() if steps else raw
+            for name, read in steps or ():
+                assert sample is not None, "it is a copy"
+                if (data := sample[name]).__class__ is bytes:
+                    sample[name] = read(data)
+                elif data.__class__ is list:
+                    sample[name] = decode_items(read, data)
         except Exception:
             return process(raw, ordinal)  # raises again, or skips
         if sample is None:

@@ -10,6 +10,7 @@ import csv
 import io
 import json
 import struct
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -137,10 +138,15 @@ def write_data(folder: str | Path) -> None:
 
 
 def _write_objects(folder: Path) -> None:
-    """What `json.lang` may name; there is none for the last language."""
+    """What `json.lang`, and a list of labels, may name; a few are missing."""
     (folder / "objects").mkdir()
     for name in LANGUAGES[:-1]:
         (folder / "objects" / name).write_text(f"an object for {name}", encoding="utf-8")
+    (folder / "lists").mkdir()
+    for name, label in product(LANGUAGES, range(-1, 6)):
+        if (name, label) not in (("en", 3), ("fr", -1)):
+            text = f"object {label} for {name}"
+            (folder / "lists" / f"{name}{label}.txt").write_text(text, encoding="utf-8")
 
 
 def encode(values: dict[str, Any]) -> dict[str, bytes]:

@@ -475,21 +475,36 @@ class SourceReader:
             )
             own = {each: each for each in part.files}
             values = [self._value(part, own, parse_expression(field).paths[0], True) for field, _ in named]
-            reference = None
-            if not any(value in (None, MISSING, "") for value in values):
-                shown = [format(value, way or "") for value, (_, way) in zip(values, named, strict=True)]
-                texts = ["", ""] if len(pieces) == 1 else pieces[::3]
-                reference = texts[0] + "".join(map("".join, zip(shown, texts[1:], strict=True)))
-            file = None if reference is None else Path(entry.root) / reference
-            if file is not None and file.exists():
-                found[name] = file.read_bytes()
+            values = [value.tolist() if isinstance(value, np.ndarray) else value for value in values]
+            lists = [value for value in values if isinstance(value, list)]
+
+            def read(values, name=name, entry=entry, pieces=pieces, named=named):
+                reference = None
+                if not any(value in (None, MISSING, "") for value in values):
+                    shown = [format(value, way or "") for value, (_, way) in zip(values, named, strict=True)]
+                    texts = ["", ""] if len(pieces) == 1 else pieces[::3]
+                    reference = texts[0] + "".join(map("".join, zip(shown, texts[1:], strict=True)))
+                file = None if reference is None else Path(entry.root) / reference
+                if file is not None and file.exists():
+                    return file.read_bytes()
+                missing = entry.missing or self.source.missing
+                if missing == "skip":
+                    raise LeftOutError
+                if missing == "error":
+                    raise SampleError("decode", f"{part.key} names no object for `{name}`")
+                return None
+
+            if not lists or any(
+                value in (None, MISSING, "") for value in values if not isinstance(value, list)
+            ):
+                found[name] = read([None if isinstance(value, list) else value for value in values])
                 continue
-            missing = entry.missing or self.source.missing
-            if missing == "skip":
-                raise LeftOutError
-            if missing == "error":
-                raise SampleError("decode", f"{part.key} names no object for `{name}`")
-            found[name] = None
+            if len({len(each) for each in lists}) > 1:
+                raise SampleError("decode", f"{part.key} has lists of several lengths for `{name}`")
+            found[name] = [
+                read([value[at] if isinstance(value, list) else value for value in values])
+                for at in range(len(lists[0]))
+            ]
         return found
 
     def make(self, part, fields, name):
@@ -525,7 +540,9 @@ class SourceReader:
         )
 
     def _decode(self, name, suffix, data):
-        """Return the value of a field. Only bytes are decoded."""
+        """Return the value of a field. Only bytes are decoded, also those in a list."""
+        if isinstance(data, list) and any(isinstance(each, bytes) for each in data):
+            return [self._decode(name, suffix, each) if isinstance(each, bytes) else each for each in data]
         if not isinstance(data, bytes):
             return deepcopy(data)
         decode = self.source.decode
@@ -630,7 +647,7 @@ class SourceReader:
             sample[name] = None if stored is None else self._decode(name, suffix, part.files[stored])
         for name, data in objects.items():
             if self._only is None or name in self._only:
-                sample[name] = None if data is None else self._decode(name, name, data)
+                sample[name] = self._decode(name, name, data)
         try:
             for name in self._making:
                 sample |= self.make(part, fields, name)

@@ -157,6 +157,11 @@ def _read_image(value: Any) -> tuple[Array, Callable[[Array], Any]]:
         )
     if isinstance(value, np.ndarray) and value.ndim in (2, 3) and value.dtype.kind in "buif":
         return value, np.ascontiguousarray
+    if isinstance(value, list):
+        raise FieldError(
+            f"`crop` takes one image, and this is {describe(value)}; write the path of an item, such as `images[0]`, "
+            "or take one with `choose`"
+        )
     raise FieldError(
         f"`crop` needs an image or a mask, and this is {describe(value)}; decode it, for instance with `rgb8` or `l8`"
     )

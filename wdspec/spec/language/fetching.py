@@ -52,6 +52,8 @@ _HINTS = {
     "from": "the field with the reference is `url`",
     "path": "the field with the reference is `url`",
     "prefix": "the directory where references start is `root`",
+    "urls": "write the field with the list of references as `url`",
+    "paths": "write the field with the list of references as `url`",
     "base": "the directory where references start is `root`",
     "host": "write `hosts: [cdn.example.org]`",
     "range": "write `bytes: [start, stop]`",
@@ -184,7 +186,7 @@ class FetchedObject(values.Model):
 
     url: Annotated[str, BeforeValidator(read_url), WithJsonSchema(values.TEXT_FORM)] = Field(
         description="The reference: a field, or a value in one, such as `path` or `json.url`. Or text with fields in "
-        "braces, such as `videos/{camera}/file-{number:03d}.mp4`."
+        "braces, such as `videos/{camera}/file-{number:03d}.mp4`. If a value is a list, so is the field, item by item."
     )
     root: Annotated[str, BeforeValidator(read_root), WithJsonSchema(values.TEXT_FORM)] | None = Field(
         None,

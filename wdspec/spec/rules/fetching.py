@@ -200,8 +200,11 @@ def _find_late(
         url = next(
             (each.url for key, each in source.fetch.items() if name in (key, *source.rename)), "json.path"
         )
-        holder = next((each[:1] for each in parse_url(url).paths if len(each) > 1), ())
+        whole, form = parse_url(url)
+        holder = next((each[:1] for each in whole if len(each) > 1), ())
+        if path[1:] == ("length",) and form is None:  # the number of objects in a list
+            holder = whole[0]
         beside = (*holder, *path[1:])
-        column = describe_path(beside) if path[1:] and isinstance(beside[0], str) else ""
+        column = describe_path(beside) if path[1:] and isinstance(path[1], str) else ""
         hint = "use a value that the samples have instead" + (f", such as `{column}`" if column else "")
         yield Finding(at, f"`{describe_path(path)}` is known only when the object is fetched", hint)
