@@ -90,6 +90,13 @@ def test_every_public_name_of_webdataset_exists_or_names_a_replacement():
                 getattr(wds, name)
 
 
+@pytest.mark.parametrize("name", ["jsonl_to_samples", "msgpacks_to_samples"])
+def test_readers_of_records_name_their_module(name):
+    with pytest.raises(AttributeError, match=rf"; use wdspec\.tariterators\.{name}$"):
+        getattr(wds, name)
+    assert callable(getattr(wds.tariterators, name))
+
+
 def test_every_method_of_webdataset_exists_or_names_a_replacement():
     pipeline = wds.DataPipeline([1])
     own = {"create_url_iterator", "iterator1", "update_cache_info"}  # not for users

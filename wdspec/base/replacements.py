@@ -25,6 +25,8 @@ NAMES = {
     "gopen_schemes": "`@wdspec.opener('scheme')`",
     "gzfilter": "nothing: fields with a packing in their name, such as `json.gz`, are decompressed automatically",
     "imagehandler": "wdspec.autodecode.imagehandler",
+    "jsonl_to_samples": "wdspec.tariterators.jsonl_to_samples",
+    "msgpacks_to_samples": "wdspec.tariterators.msgpacks_to_samples",
     "numpy_dumps": "wdspec.TarWriter, which encodes `npy`",
     "pipe_cleaner": "WebDataset(…, cache_dir=…), which names copies automatically",
     "pytorch_weights_only": "nothing: `pth` is read with weights_only",
@@ -38,7 +40,7 @@ NAMES = {
     "with_epoch": "the method `.with_epoch(n)`",
     "with_length": "the method `.with_length(n)`",
 }
-"""Names of the module `webdataset` → what to use instead."""
+"""Names of the module `webdataset`, and two of other readers in its modules → what to use instead."""
 
 
 def missing_name(module: str, name: str) -> Any:
