@@ -141,8 +141,18 @@ dataset:
         cache: cache
         errors: {log: skips.jsonl}
         map: {txt: "mylib:f"}
+        fetch: {image: {url: txt, root: images}}
+        make: {number: {label: txt, file: names.txt}, near: {take: beside.txt}}
+        companions: {beside: pool, other: {shards: a-0.tar, lookup: {table: t.jsonl, key: k, fields: q}}}
+companions:
+  pool:
+    shards: b-0.tar
+    rewrite: [{from: gs://b/, to: mirror/}]
+    fetch: {image: {url: txt, root: images}}
+    make: {number: {label: txt, file: names.txt}}
 rewrite: [{from: s3://b/, to: ../mirror/}]
 cache: {dir: ../cache}
+stats: s.stats.json
 batch: 2
 epoch: {batches: 10}
 elastic: {ranks: 1}
@@ -155,6 +165,7 @@ def two_folders(tmp_path):
         (tmp_path / name / "in").mkdir(parents=True)
         (tmp_path / name / "base.yaml").write_text("seed: 3\nstorage: {files: {key: token}}\n")
         (tmp_path / name / "in" / "s.yaml").write_text(MOVED)
+        (tmp_path / name / "in" / "names.txt").write_text("a\n")
         (tmp_path / name / "in" / "t.jsonl").write_text('{"k": "a", "q": 1}\n')
     return tmp_path
 
@@ -173,7 +184,7 @@ def test_changed_keys_have_the_names_that_they_have_in_specs(two_folders):
     )
     changed(two_folders / "new" / "in", *changes, name="s.yaml")
     found = compared(two_folders, "old/in/s.yaml", "new/in/s.yaml")
-    assert [each["key"] for each in found["settings"]] == ["rewrite[0].to"]
+    assert [each["key"] for each in found["settings"]] == ["rewrite[0].to", "companions.pool.rewrite[0].from"]
     keys = {each["source"]: [key["key"] for key in each["keys"]] for each in found["sources"]}
     assert keys == {"inner": [], "a": ["map[0].field", "rewrite[0].from", "cache.dir"]}
 

@@ -7,7 +7,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -29,12 +29,12 @@ from wdspec.planning.past import name_of_section, why_not_finished
 from wdspec.planning.topology import Seat
 from wdspec.shards.lock import Lock, LockedSource, difference
 from wdspec.spec.files import ReadFile, read_from_disk
-from wdspec.spec.language.effects import paths_in
 from wdspec.spec.language.values import FilePath, Model
+from wdspec.spec.paths import paths_of
 from wdspec.spec.spec import Source, Spec
 from wdspec.urls.urls import UrlSequence
 
-_SHOWN_ELSEWHERE = {"dataset", "split", "environment", "shards", "name"}
+_SHOWN_ELSEWHERE = frozenset({"dataset", "split", "environment", "shards", "name"})
 
 
 @dataclass(frozen=True)
@@ -141,8 +141,13 @@ class SpecDiff:
 
     @cached_property
     def settings(self) -> list[KeyChange]:
-        """Top-level keys whose values differ."""
-        return list(self._compare_keys(self.old.spec, self.new.spec))
+        """Top-level keys whose values differ, also those of companions."""
+        old, new = self.old.spec, self.new.spec
+        found = list(self._compare_keys(old, new, _SHOWN_ELSEWHERE | {"companions"}))
+        for name in dict.fromkeys((*new.companions, *old.companions)):
+            changes = self._compare_keys(old.companions.get(name), new.companions.get(name), frozenset())
+            found += [replace(change, key=f"companions.{name}.{change.key}") for change in changes]
+        return found
 
     @cached_property
     def sources(self) -> list[SourceChange]:
@@ -186,14 +191,21 @@ class SpecDiff:
         added, removed = _count_moved(self.old.shards(name), self.new.shards(name))
         return SourceChange(name, old, new, added, removed, self._count_rewritten(name), keys)
 
-    def _compare_keys(self, old: Model, new: Model) -> Iterator[KeyChange]:
-        """The keys whose values differ. A path that is the same from the files of both specs is the same."""
+    def _compare_keys(
+        self, old: Model | None, new: Model | None, hidden: frozenset[str] = _SHOWN_ELSEWHERE
+    ) -> Iterator[KeyChange]:
+        """The keys whose values differ. A path that is the same from the files of both specs is the same.
+
+        Args:
+            old, new: the models; None on a side that has none.
+            hidden: keys that are left out.
+        """
         before, after = (
-            flatten(each.model_dump(mode="json", by_alias=True, exclude=_SHOWN_ELSEWHERE))
+            {} if each is None else flatten(each.model_dump(mode="json", by_alias=True, exclude={*hidden}))
             for each in (old, new)
         )
         for change in changes_of(before, after):
-            if change.old and change.new and _is_path(type(old), change.key):
+            if old is not None and change.old and change.new and _is_path(type(old), change.key):
                 places = zip(
                     (change.old, change.new), (self.old.spec.folder, self.new.spec.folder), strict=True
                 )
@@ -257,7 +269,7 @@ def _is_path(model: type[Model], key: str) -> bool:
     for name in re.sub(r"\[[^]]*\]", "", key).split("."):
         if kind is None or isinstance(kind, FilePath):
             break
-        kind = paths_in(kind).get(name)
+        kind = paths_of(kind).get(name)
     return isinstance(kind, FilePath)
 
 

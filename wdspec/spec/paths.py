@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from wdspec.spec.language.effects import paths_in
+from pydantic import BaseModel
+
+from wdspec.spec.language.effects import Paths, paths_in
 from wdspec.spec.language.joins import JoinOptions
 from wdspec.spec.language.locations import CacheOptions
 from wdspec.spec.language.making import STEPS, step_of
@@ -22,6 +24,12 @@ def starts_here(path: str) -> bool:
     return bool(path.strip()) and not path.startswith("\\") and is_relative(path)
 
 
+def paths_of(model: type[BaseModel]) -> Paths:
+    """The keys of a map whose values are paths, and the models of the maps under a key that have some."""
+    # Filled in when shards are measured, so that the model has only its text.
+    return paths_in(model) | ({"stats": FilePath()} if model is Spec else {})
+
+
 def map_paths(node: MapNode, model: type[Model], change: Change) -> MapNode:
     """Change the paths of a map and of the maps in it. Values of a wrong type stay.
 
@@ -30,10 +38,7 @@ def map_paths(node: MapNode, model: type[Model], change: Change) -> MapNode:
         model: says which keys are paths.
         change: returns the new path.
     """
-    kinds = dict(paths_in(model))
-    if model is Spec:
-        kinds["stats"] = FilePath()  # filled in when shards are measured, so that the model has only its text
-    for key, kind in kinds.items():
+    for key, kind in paths_of(model).items():
         value = node.get(key)
         if value is None:
             continue
