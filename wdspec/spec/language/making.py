@@ -31,7 +31,7 @@ from wdspec.spec.language.decoder_options import (
     show_option,
 )
 from wdspec.spec.language.decoders import BY_NAME, draws, split_decoder
-from wdspec.spec.language.effects import FOR_DIGEST
+from wdspec.spec.language.effects import FOR_DIGEST, Key, Needs, key_of
 from wdspec.spec.language.expressions import ExpressionError, Path, parse_expression
 from wdspec.spec.problems import describe, quote
 
@@ -427,6 +427,9 @@ def read_date(value: Any) -> Any:
         )
 
 
+_OF_IMAGES = Key("", Needs("images", "write `images: jpg`, with the field that has them"))
+
+
 class Chat(Recipe):
     """A conversation → token ids, and labels."""
 
@@ -449,7 +452,7 @@ class Chat(Recipe):
     labels: NewName | None = Field(
         None, description="A further field: the ids where there is a loss, and -100 elsewhere."
     )
-    loss: Loss = Field(
+    loss: Annotated[Loss, Key("", Needs("labels", "write `labels: labels`, or remove `loss`"))] = Field(
         "assistant",
         description="Where there is a loss: in what the `assistant` wrote, in the `last` answer, or in `all` tokens.",
     )
@@ -460,18 +463,22 @@ class Chat(Recipe):
     tools: Origin | None = Field(
         None, description="The functions that the assistant may call, as JSON schemas."
     )
-    images: Origins | None = Field(
+    images: Annotated[
+        Origins | None,
+        Key("", Needs("image_token", 'write the text that stands for an image: `image_token: "<image>"`')),
+    ] = Field(
         None,
         description="The images: a field with one or a list, or several fields. There must be as many as placeholders "
         "in the text.",
     )
-    image_token: values.Text | None = Field(
+    image_token: Annotated[values.Text | None, _OF_IMAGES] = Field(
         None, description="The text of the token that stands for an image, such as `<|image_pad|>`."
     )
     image_length: Annotated[
         int | str,
         BeforeValidator(read_length),
         WithJsonSchema({"anyOf": [{"type": "integer"}, values.TEXT_FORM]}),
+        _OF_IMAGES,
     ] = Field(1, description="How many tokens stand for an image: a number, or the field that has it.")
     allow_special: values.Boolean = Field(
         False,
@@ -545,17 +552,6 @@ class Chat(Recipe):
             values.refuse(
                 "E203", f"a chat template cannot be read from {quote(str(written['file']))}", hint, "file"
             )
-        has = {name for name, value in written.items() if value is not None}
-        if "images" in has and "image_token" not in has:
-            hint = 'write the text of that token: `image_token: "<image>"`'
-            values.refuse("E206", "`images` needs `image_token`, which stands for an image", hint, "images")
-        for name in ("image_token", "image_length"):
-            if name in has and "images" not in has:
-                hint = "write `images: jpg`, with the field that has them"
-                values.refuse("E206", f"`{name}` needs `images`, whose number is compared", hint, name)
-        if "labels" not in has and "loss" in has:
-            hint = "write `labels: labels`, or remove `loss`"
-            values.refuse("E206", "`loss` is about labels, and no field has them", hint, "loss")
 
 
 def _as_list(value: Any) -> list[Any]:
@@ -668,6 +664,9 @@ Range = Annotated[
 _SIDE = {"type": "integer", "minimum": 1, "maximum": MOST_SIDE}
 
 
+_OF_BOXES = Key("", Needs("boxes", "write `boxes: {{boxes_in_crop: json.boxes}}`, or remove `{key}`"))
+
+
 class Crop(Recipe):
     """One crop and flip for an image, its masks, boxes and points."""
 
@@ -696,11 +695,12 @@ class Crop(Recipe):
         str,
         BeforeValidator(_one_of(BOX_FORMATS, "box_format", _FOREIGN_FORMATS)),
         WithJsonSchema({"enum": [*BOX_FORMATS]}),
+        _OF_BOXES,
     ] = Field("xyxy", description="The numbers of a box: two corners, corner and size, or center and size.")
     relative: values.Boolean = Field(
         False, description="Whether boxes and points are fractions of width and height, rather than pixels."
     )
-    kept: NewName | None = Field(
+    kept: Annotated[NewName | None, _OF_BOXES] = Field(
         None,
         description="A further field: which boxes are in the crop. Others are dropped; without this, they stay, with "
         "an area of 0.",
@@ -714,6 +714,7 @@ class Crop(Recipe):
         WithJsonSchema(
             {"type": "array", "items": {"type": "array", "items": {"type": "integer", "minimum": 0}}}
         ),
+        Key("", Needs("points", "write `points: {{points_in_crop: json.points}}`, or remove `{key}`")),
     ] = Field((), description="Points that a flip exchanges, such as left and right eye: `[[1, 2]]`.")
 
     @property
@@ -744,10 +745,6 @@ class Crop(Recipe):
     @classmethod
     def check(cls, written: Mapping[str, Any]) -> None:
         boxes = written.get("boxes")
-        for name, needed in (("kept", "boxes"), ("box_format", "boxes"), ("flip_points", "points")):
-            if written.get(name) is not None and not written.get(needed):
-                hint = f"write `{needed}: {{{needed}_in_crop: json.{needed}}}`, or remove `{name}`"
-                values.refuse("E206", f"`{name}` is about `{needed}`, and there are none", hint, name)
         if written.get("kept") is not None and isinstance(boxes, dict) and len(boxes) > 1:
             what = f"`kept` says which boxes are in the crop, and there are {len(boxes)} fields with boxes"
             values.refuse("E203", what, "crop one of them, or remove `kept`", "kept")
@@ -913,6 +910,12 @@ class Take(Recipe):
         return self.default is not None
 
 
+def _together(*others: str, remedy: str = "") -> Key:
+    """Return the declaration of an option about labels, which needs others."""
+    hint = "write `target: cls, other_target: partner.cls, soft_target: labels`"
+    return Key("", *(Needs(other, f"{hint}, {remedy}" if remedy else hint) for other in others))
+
+
 class ImageMixing(Recipe):
     """An image and its label, mixed with those of a companion."""
 
@@ -928,14 +931,16 @@ class ImageMixing(Recipe):
     probability: values.Fraction = Field(
         1.0, description="How often images are mixed, if there is another one."
     )
-    target: Origin | None = Field(
+    target: Annotated[Origin | None, _together("other_target", "soft_target")] = Field(
         None, description="The label: a number, or a list with a share for each class."
     )
-    other_target: Origin | None = Field(
+    other_target: Annotated[Origin | None, _together("target", "soft_target")] = Field(
         None, description="The label of the other image, such as `partner.cls`."
     )
-    classes: values.Positive | None = Field(None, description="The number of classes, if labels are numbers.")
-    soft_target: NewName | None = Field(
+    classes: Annotated[values.Positive | None, _together("target", remedy="or remove `classes`")] = Field(
+        None, description="The number of classes, if labels are numbers."
+    )
+    soft_target: Annotated[NewName | None, _together("target", "other_target")] = Field(
         None, description="A further field: the mixed labels, a share for each class."
     )
     share: NewName | None = Field(None, description="A further field: the share of the image, from 0 to 1.")
@@ -965,19 +970,6 @@ class ImageMixing(Recipe):
         made = step(image, numbers, other, *labels)
         results = ((self.soft_target, made.label), (self.share, made.share))
         return (made.image, *(value for name, value in results if name is not None))
-
-    @classmethod
-    def check(cls, written: Mapping[str, Any]) -> None:
-        has = {name for name, value in written.items() if value is not None}
-        together = ("target", "other_target", "soft_target")
-        lacking = [name for name in together if name not in has]
-        if lacking and len(lacking) < len(together):
-            there = next(name for name in together if name in has)
-            hint = "write `target: cls, other_target: partner.cls, soft_target: labels`"
-            values.refuse("E206", f"`{there}` needs `{lacking[0]}`", hint, there)
-        if "classes" in has and "target" not in has:
-            hint = "write `target: cls, other_target: partner.cls, soft_target: labels`, or remove `classes`"
-            values.refuse("E206", "`classes` is about labels, and there are none", hint, "classes")
 
 
 class Cutmix(ImageMixing):
@@ -1155,8 +1147,18 @@ def read_step(value: Any) -> Any:
     unknown = [key for key in value if key not in model.model_fields]
     if unknown:
         _refuse_unknown(model, {str(key): value[key] for key in unknown})
+    _check_needs(model, value)
     model.check(value)
     return value
+
+
+def _check_needs(model: type[Recipe], written: Mapping[str, Any]) -> None:
+    """Refuse options without another one that they need, as they declare."""
+    for name, field in model.model_fields.items():
+        for mark in key_of(field).marks if written.get(name) is not None else ():
+            if isinstance(mark, Needs) and not written.get(mark.others):
+                hint = mark.hint.format(key=name, others=mark.others)
+                values.refuse("E206", f"`{name}` needs `{mark.others}`", hint, name)
 
 
 def _refuse_unknown(model: type[Recipe], unknown: Mapping[str, Any]) -> NoReturn:
