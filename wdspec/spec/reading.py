@@ -86,10 +86,8 @@ def _draws(spec: Spec, source: Source) -> bool:
 
 def _places_of_objects(source: Source) -> dict[str, Any]:
     """Where the objects are that samples name, by field. What is in the folder of the spec is relative to it."""
-    found = {name: [each.root, each.hosts] for name, each in source.fetch.items()}
-    return {
-        name: [(root or "").removeprefix(f"{source.base}/"), hosts] for name, (root, hosts) in found.items()
-    }
+    roots = {name: (each.root or "").removeprefix(f"{source.base}/") for name, each in source.fetch.items()}
+    return {name: [roots[name], each.hosts] for name, each in source.fetch.items()}
 
 
 def _own_values(holder: Source | Spec, step: str) -> dict[str, Any]:
