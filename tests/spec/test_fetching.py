@@ -230,3 +230,35 @@ def test_places_do_not_count_in_states_and_references_do(tmp_path):
         moved.load_state_dict(state)
     with loader("one", "json.b") as other, pytest.raises(wdspec.UsageError, match="fetch"):
         other.load_state_dict(state)
+
+
+FOLLOWED = [
+    {"fetch": {"x": {**ROOT, "url": "a b"}}},
+    {"fetch": {"x": {**ROOT, "root": "s3://b/*/"}}},
+    {"make": {"x": {"label": "json.c", "names": 3}}},
+    {"make": {"x": {"lable": "json.c"}}},
+    {"lookup": {"table": 3, "fields": "x"}},
+    {"map": [{"call": "a:b", "sets": 3}]},
+]
+
+
+@pytest.mark.parametrize("wrong", FOLLOWED)
+@pytest.mark.parametrize(
+    "top",
+    [
+        {"fields": "x json"},
+        {"to_tuple": ["x", "json"]},
+        {"fields": ["x"]},
+        {"batch": {"size": 3, "collate": {"x": "list"}}},
+    ],
+)
+def test_a_wrong_value_is_no_reason_to_miss_the_fields_that_it_would_give(wrong, top):
+    source = {"shards": "a.tar", "extensions": "json", **wrong}
+    found = wdspec.validate({"dataset": [source], **top})
+    assert len(found) == 1, found
+    assert found[0].code in ("E202", "E203", "E206")
+
+
+def test_a_field_of_fetch_can_be_renamed():
+    source = {"extensions": "json", "rename": {"picture": "image"}}
+    assert not problems({"image": ROOT}, source=source, fields="picture")

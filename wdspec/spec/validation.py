@@ -79,13 +79,16 @@ def _add_problem(detail: Any, node: MapNode, model: type[Model], problems: Probl
     kind, path, given = detail["type"], detail["loc"], detail.get("input")
     context = detail.get("ctx", {})
     at = locate(node, path)
-    advice = remedy(path, given)
+    is_item = bool(path) and isinstance(locate(node, path[:-1]), ListNode)
+    advice = _remedy_of_item(given) if is_item else ""
+    advice = advice or remedy(path, given)
     if not advice and kind != "literal_error":
         advice = _describe_key(model, path)
     name = _name_of(path, node)
     if _OURS.fullmatch(kind):
         at = at.key_or_self(context["key"]) if isinstance(at, MapNode) else at
-        problems.add(kind, at, context["message"], context["hint"] or advice)
+        is_empty = is_item and given in (None, "")
+        problems.add(kind, at, context["message"], advice if is_empty else context["hint"] or advice)
     elif kind == "literal_error":
         choices = re.findall(r"'([^']*)'", context["expected"])
         hint = advice or did_you_mean(given, choices) or f"write {_either(choices)}"
@@ -107,6 +110,13 @@ def _add_problem(detail: Any, node: MapNode, model: type[Model], problems: Probl
         problems.add("E202", at, f"`{name}` takes {_EXPECTED[kind]}, but this is {describe(given)}", hint)
     else:
         problems.add("E202", at, f"`{name}` cannot be {describe(given)}", advice)
+
+
+def _remedy_of_item(given: Any) -> str:
+    """What to do about an item of a list that is nothing, or a list; empty for others."""
+    if given in (None, ""):
+        return "fill it in, or remove this item"
+    return "write its items into the list around it" if given.__class__ is list else ""
 
 
 def _describe_key(model: type[Model], path: Sequence[Any]) -> str:

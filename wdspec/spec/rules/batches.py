@@ -22,6 +22,7 @@ from wdspec.spec.language.expressions import (
 from wdspec.spec.language.samples import fields_set_by
 from wdspec.spec.rules.fields import (
     MAGIC,
+    OF_FIELDS,
     field_names,
     files_of,
     find_unknown,
@@ -490,7 +491,7 @@ def measured_fields(composition: Composition) -> Findings:
     batch, spec = _read_windowed_batch(composition), composition.spec
     if batch is None or spec.stage is not None or any(True for _ in unreadable_expressions(composition)):
         return  # a stage may add fields
-    known = known_fields(right_sources(composition, "extensions", "rename", "map"))
+    known = known_fields(right_sources(composition, *OF_FIELDS))
     others = right_sources(composition, "extensions", "rename", "map", "tags")
     sources = right_sources(composition, "extensions", "rename", "decode", "tags")
     set_by = _fields_set(composition)

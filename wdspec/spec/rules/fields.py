@@ -46,6 +46,8 @@ from wdspec.spec.tree import ListNode, MapNode, Node, Scalar, locate
 MAGIC = frozenset("*?[")
 """Characters that make an item of `extensions` a pattern of several fields."""
 _ALWAYS = frozenset({"__key__", "__url__", "__source__", MASK})
+OF_FIELDS = ("extensions", "rename", "fetch", "lookup", "join", "make", "map", "tags")
+"""Keys that say which fields samples have: if one has a wrong value, which ones they lack is not known."""
 LARGEST_SCALE = 16
 
 Known = dict[str, Sequence[str]]
@@ -268,9 +270,9 @@ def is_image(field: str) -> bool:
 )
 def unreadable_renames(composition: Composition) -> Findings:
     """New names for fields that `extensions` leaves out."""
-    for leaf, source in all_right_sources(composition, "extensions", "rename"):
+    for leaf, source in all_right_sources(composition, "extensions", "rename", "fetch", "lookup"):
         patterns = [pattern for entry in source.extensions or () for pattern in entry.split(";")]
-        patterns += _columns(source) if patterns else ()
+        patterns += (*source.fetch, *_columns(source)) if patterns else ()
         if not patterns or source.missing == "none" or any(MAGIC.intersection(each) for each in patterns):
             continue
         known = {pattern.lower() for pattern in patterns}
@@ -322,7 +324,7 @@ def absent_fields(composition: Composition) -> Findings:
         return
     known = [
         (leaf.name, fields)
-        for leaf, source in right_sources(composition, "extensions", "rename")
+        for leaf, source in right_sources(composition, *OF_FIELDS)
         if source.missing != "none" and (fields := visible_fields(source)) is not None
     ]
     for at, entry in _find_wanted(composition, "fields", "to_tuple"):
@@ -382,7 +384,7 @@ def _could_have(entry: str, fields: tuple[str, ...]) -> bool:
 )
 def mapped_fields(composition: Composition) -> Findings:
     """Fields in `map`, of a source or after mixing."""
-    sources = right_sources(composition, "extensions", "rename", "map")
+    sources = right_sources(composition, *OF_FIELDS)
     for leaf, source in sources:
         if "map" in leaf.node.entries:
             own = [(leaf, source)]
@@ -548,7 +550,7 @@ _SELECTION_HINTS = {
 def selecting_fields(composition: Composition) -> Findings:
     """Fields in `where` and `subset`, which are read before `map`."""
     for each in _list_selections(composition):
-        expression = each.parse("extensions", "rename", "decode", "tags")
+        expression = each.parse("decode", *OF_FIELDS)
         if expression is None:
             continue
         source = each.source
@@ -592,7 +594,7 @@ def misspelt_asides(composition: Composition) -> Findings:
 @rule("E316", keys="expect")
 def expected_fields(composition: Composition) -> Findings:
     """Fields in `expect`, which is checked after `map` and `tags` of the source."""
-    for leaf, source in right_sources(composition, "extensions", "rename", "map", "tags", "expect"):
+    for leaf, source in right_sources(composition, "expect", *OF_FIELDS):
         if source.expect is not None:
             at, own = locate(leaf.node.value_or_self("expect"), ("fields",)), [(leaf, source)]
             yield from find_unknown(at, source.expect.fields, known_fields(own), own)
@@ -610,7 +612,7 @@ def batched_fields(composition: Composition) -> Findings:
         if not any(MAGIC.intersection(name) for name in kept):
             known = {"": [entry.split(";")[0] for entry in kept]}
     elif not any(call.field is None for call in spec.map):
-        known = known_fields(right_sources(composition, "extensions", "rename", "map"))
+        known = known_fields(right_sources(composition, *OF_FIELDS))
         sources = right_sources(composition, "extensions", "rename", "map", "tags")
     at = locate(composition.top.entries["batch"].value, ("collate",))
     collated = {} if spec.batch.collate is None else spec.batch.collate.fields
@@ -701,9 +703,7 @@ def unlike_batches(composition: Composition) -> Findings:
     batched = spec.batch is not None and spec.mix.unit != "batch"
     if not batched or spec.fields or spec.to_tuple or composition.top.get("map") is not None:
         return
-    found = (
-        (leaf, visible_fields(source)) for leaf, source in right_sources(composition, "extensions", "rename")
-    )
+    found = ((leaf, visible_fields(source)) for leaf, source in right_sources(composition, *OF_FIELDS))
     known = [(leaf, fields) for leaf, fields in found if fields is not None]
     for draft, fields in known[1:]:
         first, others = known[0]
@@ -856,7 +856,7 @@ def unused_fields(composition: Composition) -> Findings:
     ):
         return
     taken = {name for entry in kept for name in entry.split(";")}
-    for leaf, source in right_sources(composition, "extensions", "rename"):
+    for leaf, source in right_sources(composition, *OF_FIELDS):
         fields = visible_fields(source)
         if fields is None or "dropped" in source.drops:
             continue
