@@ -7,6 +7,7 @@ from pathlib import Path
 import pyarrow
 import pytest
 from commandline import within
+from firsttrydata import END, train_tokenizer
 from pyarrow import feather, parquet
 from shardmaking import UNEVEN, write_shard, write_uneven_sources
 
@@ -320,6 +321,33 @@ def test_lines_have_the_number_of_tokens(tmp_path):
     )
     for row in map(json.loads, out.splitlines()):
         assert row["tokens"] == len(rows[int(row["key"].split("/")[1])]["ids"])
+
+
+def test_tokens_of_steps_are_counted_and_shown_as_text(tmp_path):
+    texts = [f"document {n} " + "more words " * (n % 3) for n in range(12)]
+    tokenizer = train_tokenizer(texts, tmp_path / "tokenizer.json")
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    make = {"ids": {"tokenize": "text", "file": "tokenizer.json", "eos": END, "labels": "labels"}}
+    spec = {
+        "dataset": [{"shards": "a.jsonl", "make": make}],
+        "batch": 2,
+        "elastic": {"ranks": 1, "workers": 1},
+    }
+    (tmp_path / "spec.json").write_text(json.dumps(spec))
+    out, _ = within(
+        "batch", "spec.json", "--steps", "0..3", "--format", "jsonl", "--samples", folder=tmp_path
+    )
+    lines = list(map(json.loads, out.splitlines()))
+    assert len(lines) == 8
+    for line in lines:
+        text = texts[int(line["key"].split("/")[1])]
+        assert line["tokens"] == len(tokenizer.encode(text).ids) + 1
+        values = {field["name"]: field["preview"] for field in line["fields"]}
+        shown = " ".join(f"{text}{END}".split())
+        assert values["ids"] == values["labels"] == (shown if len(shown) <= 60 else f"{shown[:60]}…")
+    shown, _ = within("batch", "spec.json", "--step", "0", "--samples", folder=tmp_path)
+    assert "tokens" in shown.splitlines()[1]
+    assert END in shown
 
 
 @pytest.mark.parametrize(("text", "message"), [("5..3", "5..3"), ("0:10", "0..10"), ("-1", "step")])

@@ -18,7 +18,7 @@ import click
 from wdspec.base.errors import ShardError, UsageError
 from wdspec.base.progress import progress
 from wdspec.cli.output import Block, Row, Table, Warning, pluralize, print_json, show
-from wdspec.cli.samples import HEADINGS, FieldValue, describe_fields, log_skipped_errors
+from wdspec.cli.samples import HEADINGS, FieldValue, describe_fields, describe_value, log_skipped_errors
 from wdspec.cli.spec_options import SpecChoice, choosing_spec, parse_value, topology_options
 from wdspec.cli.state import read_state
 from wdspec.fields.samples import COMPANIONS
@@ -35,13 +35,17 @@ from wdspec.run.position import Position
 from wdspec.run.run import Run, make_run
 from wdspec.run.state import check_undamaged
 from wdspec.shards.shards import list_readable_shards, plan_shards
+from wdspec.spec.language.making import Chat, MaskTokens, Tokenize
 from wdspec.spec.language.options import Elastic
 from wdspec.spec.language.steps import read_step_range
 from wdspec.spec.language.values import MASK
 from wdspec.spec.spec import Source, Spec
+from wdspec.steps.tokenize import load_tokenizer
 from wdspec.urls.urls import ShardUrl
 
 _ORIGIN = {"__source__", "__url__", "__key__"}
+_MOST_TOKENS = 64
+"""The number of tokens of a field to show as text."""
 
 
 @click.command()
@@ -70,7 +74,9 @@ _ORIGIN = {"__source__", "__url__", "__key__"}
 @click.option(
     "--state", "saved", metavar="FILE", help="Start from this saved state, with the topology of its run."
 )
-@click.option("--samples", "decoded", is_flag=True, help="Decode the samples, and show their fields.")
+@click.option(
+    "--samples", "decoded", is_flag=True, help="Decode the samples, and show their fields: token ids as text."
+)
 def batch(
     choice: SpecChoice,
     form: str,
@@ -95,10 +101,11 @@ def batch(
     log_skipped_errors()
     state = None if saved is None else read_state(saved)
     numbers = range(steps["first"], steps["last"] + 1)
+    spec = choice.load()
     traces = trace_steps(
-        choice.load(), numbers, epoch=epoch, ranks=ranks, workers=workers, state=state, decoded=decoded
+        spec, numbers, epoch=epoch, ranks=ranks, workers=workers, state=state, decoded=decoded
     )
-    reports = (_report(trace, rank, decoded) for trace in traces)
+    reports = (_report(trace, rank, _find_tokenizers(spec) if decoded else None) for trace in traces)
     if form == "json":
         found = [report.as_json() for report in reports]
         print_json(found[0] if len(numbers) == 1 else found)
@@ -111,12 +118,29 @@ def batch(
             show(*report.blocks())
 
 
-def _report(trace: Trace, rank: int | None, decoded: bool) -> StepReport:
+Tokenizers = Mapping[str, Mapping[str, str]]
+"""By source, the fields of token ids that `make` makes, and the files of their tokenizers."""
+
+
+def _find_tokenizers(spec: Spec) -> Tokenizers:
+    return {
+        source.name: {
+            field: recipe.file
+            for name, recipe in source.make.items()
+            if isinstance(recipe, (Chat, MaskTokens, Tokenize))
+            for field in (name, *recipe.results)
+            if field != getattr(recipe, "type_ids", None)
+        }
+        for source in spec.sources
+    }
+
+
+def _report(trace: Trace, rank: int | None, tokenizers: Tokenizers | None) -> StepReport:
     """Return the report of a step, of one rank or of all."""
     samples = [sample for sample in trace.samples if rank is None or sample.rank == rank]
     if not samples:
         raise click.UsageError(f"unknown rank {rank}; the number of ranks is {trace.samples[-1].rank + 1}")
-    return StepReport(trace._replace(samples=samples), decoded)
+    return StepReport(trace._replace(samples=samples), tokenizers)
 
 
 @dataclass(frozen=True)
@@ -324,7 +348,7 @@ def _place(
     for sample in samples:
         if sample.keys() >= _ORIGIN:
             keys.setdefault((sample["__source__"], sample["__url__"]), set()).add(sample["__key__"])
-    places, fields = {}, token_fields(run.spec)
+    places, fields, tokenizers = {}, token_fields(run.spec), _find_tokenizers(run.spec)
     for (source, url), of_shard in keys.items():
         shard = next(shard for shard in run.shards.lists[source] if shard.text == url)
         places[source, url] = find_offsets(source, shard, frozenset(of_shard))
@@ -332,7 +356,8 @@ def _place(
         source, url, key = (str(sample.get(name, "")) for name in ("__source__", "__url__", "__key__"))
         index, offset = places.get((source, url), {}).get(key, (None, None))
         is_padding = sample.get(MASK) is False
-        tokens = count_tokens(sample, fields.get(source, {}))
+        counted = fields.get(source) or dict.fromkeys([*tokenizers.get(source, ())][:1])
+        tokens = count_tokens(sample, counted)
         companions = {name: _keys(each) for name, each in sample.pop(COMPANIONS, {}).items()}
         yield TracedSample(*seat, source, key, url, index, offset, is_padding, tokens, sample, companions)
 
@@ -380,8 +405,8 @@ class StepReport:
     """The samples of a step."""
 
     trace: Trace
-    decoded: bool
-    """Whether to show their fields."""
+    tokenizers: Tokenizers | None
+    """For token ids as text; None if the fields of samples are not shown."""
 
     def blocks(self) -> Iterator[Block]:
         trace = self.trace
@@ -425,11 +450,11 @@ class StepReport:
         padding = sum(each.is_padding for each in trace.samples)
         if padding:
             yield f"{padding:,} of these are padding (`__mask__` is false)"
-        if self.decoded:
+        if self.tokenizers is not None:
             fields = [
                 (str(each.rank), str(each.place), *field.row)
                 for each in trace.samples
-                for field in _fields(each)
+                for field in _fields(each, self.tokenizers)
             ]
             yield Table(("rank>", "#>", *HEADINGS), fields)
 
@@ -446,7 +471,11 @@ class StepReport:
                 "padding": each.is_padding,
                 **({} if each.tokens is None else {"tokens": each.tokens}),
                 **({"companions": each.companions} if each.companions else {}),
-                **({"fields": _fields(each)} if self.decoded else {}),
+                **(
+                    {}
+                    if self.tokenizers is None
+                    else {"fields": [field.as_json() for field in _fields(each, self.tokenizers)]}
+                ),
             }
             for each in self.trace.samples
         ]
@@ -471,10 +500,30 @@ class StepReport:
             yield {**{key: whole[key] for key in ("step", "epoch", "skipped")}, **sample}
 
 
-def _fields(sample: TracedSample) -> list[FieldValue]:
-    return describe_fields(
-        (name, value) for name, value in sample.sample.items() if not name.startswith("__")
-    )
+def _fields(sample: TracedSample, tokenizers: Tokenizers) -> list[FieldValue]:
+    """Describe the fields of a sample, with the start of the text of token ids in place of their range."""
+    values = {name: value for name, value in sample.sample.items() if not name.startswith("__")}
+    files = tokenizers.get(sample.source, {})
+    texts = {name: _text_of(values[name], file) for name, file in files.items() if name in values}
+    return [
+        each
+        if (text := texts.get(each.name)) is None
+        else each._replace(preview=describe_value(text).preview)
+        for each in describe_fields(values.items())
+    ]
+
+
+def _text_of(ids: Any, file: str) -> str | None:
+    """Return the start of the text of some token ids, without labels below 0; None for other values."""
+    values = ids.tolist() if hasattr(ids, "tolist") else ids
+    if not isinstance(values, list) or not values or any(type(each) is not int for each in values):
+        return None
+    known = [each for each in values if each >= 0][:_MOST_TOKENS]
+    try:
+        text: str = load_tokenizer(file).decode(known, skip_special_tokens=False)
+    except OverflowError:  # `map` has made something else of them
+        return None
+    return text
 
 
 def _text(sample: TracedSample, number: int | None) -> str:
