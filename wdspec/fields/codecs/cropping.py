@@ -157,7 +157,7 @@ def _read_image(value: Any) -> tuple[Array, Callable[[Array], Any]]:
         )
     if isinstance(value, np.ndarray) and value.ndim in (2, 3) and value.dtype.kind in "buif":
         return value, np.ascontiguousarray
-    if isinstance(value, list):
+    if isinstance(value, list) and value and not isinstance(value[0], (list, int, float)):
         raise FieldError(
             f"`crop` takes one image, and this is {describe(value)}; write the path of an item, such as `images[0]`, "
             "or take one with `choose`"
