@@ -968,6 +968,8 @@ class Draw:
 
     def __init__(self, seed: object) -> None:
         self.world = World(random.Random(f"spec {seed}"))
+        self._sparse = 0.15 if random.Random(f"sparse {seed}").random() < 0.2 else 1
+        """What chances are multiplied by: one of five specs has few keys, as those that most people write."""
         self.paths: set[str] = set()
         self.spec: Json = self._draw_map(load_schema(), "", Context(self.world))
 
@@ -985,6 +987,8 @@ class Draw:
             chance = hint.chance(inner) if callable(hint.chance) else hint.chance
             if inner.in_defaults and path.endswith("defaults") and mine not in _OF_DEFAULTS:
                 chance *= 0.3
+            if chance < 1:
+                chance *= self._sparse
             if key not in required and not at.world.happens(chance):
                 continue
             value = hint.value(inner) if hint.value is not None else self._draw(child, mine, inner)
