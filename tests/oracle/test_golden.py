@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import itertools
+import json
 
 import pytest
 from oracle import cases, record
@@ -13,6 +14,7 @@ from oracle.features import FEATURES, PAIRED, keys_of_order, keys_used
 from oracle.samples import RunError
 
 import wdspec
+from wdspec.planning.digest import with_unsaid
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 RECORDS = record.load_records()
@@ -60,10 +62,20 @@ def versions_of(found):
     return {state["version"] for state in found.get("states", {}).values()}
 
 
+def says_more(found, written):
+    """Whether the states say more of the order than the recorded ones of an earlier version, and else the same."""
+    orders = [
+        [json.loads(state["order"]) for _, state in sorted(each.get("states", {}).items())]
+        for each in (written, found)
+    ]
+    return orders[0] != orders[1] and orders[1] == [with_unsaid(*pair) for pair in zip(*orders, strict=True)]
+
+
 def compare(found, written):
     """Compare with a record. A result that is known to be wrong may become the one that the model gives."""
     expected = {name: value for name, value in written.items() if name in OBSERVED}
-    if versions_of(found) != versions_of(expected):  # states with windows or a stage have a newer format
+    # states with windows or a stage have a newer format
+    if versions_of(found) != versions_of(expected) or says_more(found, expected):
         found, expected = ({**each, "states": None} for each in (found, expected))
     if "wrong" not in written:
         assert found == expected
@@ -122,7 +134,7 @@ def test_a_run_resumes_exactly_from_states_of_the_newest_format(name, folder):
     if "error" in written or "wrong" in written:
         pytest.skip("the run ends with an error, or its record is wrong")
     found = record.plain_json(record.observe(case.spec, calls=case.calls, cuts=record.CUTS))
-    if versions_of(found) == versions_of(written):
+    if versions_of(found) == versions_of(written) and not says_more(found, written):
         return
     assert not record.compare_resumed({**written, "states": found["states"], "resumed": {}})
 
