@@ -284,16 +284,38 @@ def test_any_bytes_are_samples_or_a_shard_error(format, data):
     read(data, format, on_error=noted.append)
 
 
-def encode_pairs(format, pairs, indefinite=False):
-    """A record of pairs as they are, whether or not a name occurs twice."""
-    encode = cbor2.dumps if format == "cbor" else msgpack.packb
+class Pairs(list):
+    """A map as its pairs, whether or not a name occurs twice."""
+
+
+def encode_value(format, value, indefinite):
+    if isinstance(value, Pairs):
+        return encode_pairs(format, value, indefinite)
+    if isinstance(value, list):
+        items = [encode_value(format, item, indefinite) for item in value]
+        if format == "jsonl":
+            return b"[%s]" % b",".join(items)
+        if indefinite:
+            return b"\x9f" + b"".join(items) + b"\xff"
+        return bytes([{"cbor": 0x80, "msgpack": 0x90}[format] + len(items)]) + b"".join(items)
     if format == "jsonl":
-        return b"{%s}\n" % b", ".join(f"{json.dumps(k)} : {json.dumps(v)}".encode() for k, v in pairs)
-    body = b"".join(encode(part) for pair in pairs for part in pair)
+        return json.dumps(value).encode()
+    return (cbor2.dumps if format == "cbor" else msgpack.packb)(value)
+
+
+def encode_pairs(format, pairs, indefinite):
+    parts = [encode_value(format, part, indefinite) for pair in pairs for part in pair]
+    if format == "jsonl":
+        return b"{%s}" % b", ".join(map(b" : ".join, zip(parts[::2], parts[1::2], strict=True)))
+    body = b"".join(parts)
     if indefinite:
         return b"\xbf" + body + b"\xff"
     small, head = {"cbor": (0xA0, b"\xb9"), "msgpack": (0x80, b"\xde")}[format]
     return (bytes([small + len(pairs)]) if len(pairs) < 16 else head + len(pairs).to_bytes(2, "big")) + body
+
+
+def encode_record(format, pairs, indefinite):
+    return encode_pairs(format, pairs, indefinite) + (b"\n" if format == "jsonl" else b"")
 
 
 MANY = [(f"f{n}", n) for n in range(300)]
@@ -309,7 +331,7 @@ REPEATED = {
 @pytest.mark.parametrize(("format", "indefinite"), [*((format, False) for format in FORMATS), ("cbor", True)])
 def test_a_name_that_occurs_twice_in_a_record_is_an_error_and_never_the_last_value(format, indefinite, name):
     good = [("__key__", "a"), ("x", 1), ("in", [{"y": 1}, {"y": 2}])], [("__key__", "z"), *MANY]
-    data = b"".join(encode_pairs(format, pairs, indefinite) for pairs in (good[0], REPEATED[name], good[1]))
+    data = b"".join(encode_record(format, pairs, indefinite) for pairs in (good[0], REPEATED[name], good[1]))
     errors = []
     found = list(reader(data, format, on_error=errors.append))
     assert [sample["__key__"] for sample in found] == ["a", "z"]
@@ -318,14 +340,23 @@ def test_a_name_that_occurs_twice_in_a_record_is_an_error_and_never_the_last_val
     assert f"two values named {name!r}" in error.message
 
 
-@pytest.mark.parametrize("value", ['{"x": 1, "x": 2}', '[{"y": {"x": 1, "z": 3, "x": 1}}]'])
-def test_a_name_that_occurs_twice_within_a_line_of_json_is_an_error(value):
-    data = (
-        f'{{"__key__": "a", "m": {{"x": 1}}}}\n{{"__key__": "b", "m": {value}}}\n{{"__key__": "c", "m": 1}}\n'
+@pytest.mark.parametrize(
+    "value",
+    ['{"x": 1, "x": 2}', '[7, {"y": {"x": 1, "z": [3, {}], "x": 1}}]', '{"y": {}, "x": [300], "x": "é"}'],
+)
+@pytest.mark.parametrize(("format", "indefinite"), [*((format, False) for format in FORMATS), ("cbor", True)])
+def test_a_name_that_occurs_twice_in_a_map_within_a_record_is_an_error(format, indefinite, value):
+    within = json.loads(value, object_pairs_hook=Pairs)
+    good = json.loads(
+        '{"x": 1, "y": [{"x": 2}, {"x": [1, 1]}], "z": {"x": {"x": -70000}}}', object_pairs_hook=Pairs
+    )
+    records = [("a", good), ("b", within), ("c", 1), ("d", good)]
+    data = b"".join(
+        encode_record(format, [("__key__", key), ("m", content)], indefinite) for key, content in records
     )
     errors = []
-    found = list(reader(data.encode(), "jsonl", on_error=errors.append))
-    assert [sample["__key__"] for sample in found] == ["a", "c"]
+    found = list(reader(data, format, on_error=errors.append))
+    assert [sample["__key__"] for sample in found] == ["a", "c", "d"]
     assert [(error.code, "two values named 'x'" in error.message) for error in errors] == [("D206", True)]
 
 

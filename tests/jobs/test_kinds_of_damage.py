@@ -6,6 +6,7 @@ from collections import defaultdict
 import pytest
 from commandline import within
 from damage import SPEC, damaged, packed, samples
+from shardmaking import write_shard
 
 GOOD = 200
 
@@ -61,3 +62,17 @@ def test_nothing_is_reported_for_good_shards(checked):
     assert {
         shard: problems for shard, problems in found.items() if shard is None or shard.startswith("good")
     } == {}
+
+
+@pytest.mark.parametrize("field", ["json", "cbor", "mp", "a.msgpack"])
+def test_check_finds_a_name_that_occurs_twice_in_a_field(tmp_path, field):
+    twice, once = {
+        "json": (b'[{"x": 1, "x": 2}]', b'[{"x": 1, "y": {"x": 2}}]'),
+        "cbor": (b"\x81\xa2\x61x\x01\x61x\x02", b"\x81\xa2\x61x\x01\x61y\xa1\x61x\x02"),
+        "mp": (b"\x91\x82\xa1x\x01\xa1x\x02", b"\x91\x82\xa1x\x01\xa1y\x81\xa1x\x02"),
+    }[field.replace("a.msgpack", "mp")]
+    write_shard(tmp_path / "a.tar", [("k0", {field: once}), ("k1", {field: twice})])
+    (tmp_path / "a.yaml").write_text("dataset: [{name: a, shards: a.tar}]\n")
+    out, _ = within("check", "a.yaml", "--all", "--jobs", "0", "--format", "json", folder=tmp_path)
+    found = [each for each in json.loads(out)["problems"] if each["code"] == "D320"]
+    assert [(each["key"], each["field"], "'x'" in each["message"]) for each in found] == [("k1", field, True)]

@@ -8,14 +8,15 @@ from __future__ import annotations
 import io
 import json
 from codecs import BOM_UTF8
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, BinaryIO, NamedTuple
 
 from wdspec.base.encodings import describe_encoding, name_wide
 from wdspec.base.errors import ShardError
 from wdspec.formats.blocks import CHUNK, MAY_BE_EMPTY, REFETCH, Blocks
 from wdspec.formats.compression import stem_of
+from wdspec.formats.map_names import PairsHook, find_lost_in_cbor
 from wdspec.formats.samples import RawSamples
 from wdspec.spec.language.decoders import library
 from wdspec.spec.language.values import Format
@@ -36,7 +37,7 @@ class Record(NamedTuple):
     fault: str = ""
     """What is wrong with the record, if the next one can still be found."""
     twice: str = ""
-    """A name that the record has twice. Parsers keep its last value without a word."""
+    """A name that the record, or a map in it, has twice. Parsers keep its last value without a word."""
 
 
 RecordSplitter = Callable[[bytes, bool], Iterator[Record]]
@@ -142,11 +143,8 @@ class RecordSamples(RawSamples):
                 f"a record is a {type(value).__name__}, but a sample is a map of field to value; write such maps",
                 code="D120",
             )
-        if record.twice:
-            raise ShardError(
-                f"a record has two values named {record.twice!r}; remove one of them, or rename it",
-                code="D206",
-            )
+        if record.twice in value:  # not in a map within the record: names of the record come first
+            raise _repeated(record.twice)
         key = value.get("__key__")
         if key is None:
             key = f"{self._stem}/{index}" if self._stem else str(index)
@@ -170,6 +168,8 @@ class RecordSamples(RawSamples):
                     key=key,
                 )
             sample[stored] = content
+        if record.twice:
+            raise _repeated(record.twice)
         return sample
 
     def _learn(self, name: Any, key: str) -> str | None:
@@ -231,9 +231,18 @@ def _cbor(cbor2: Any) -> RecordSplitter:
     except TypeError:  # older versions stop at Python's own limit
         pass
 
+    load = partial(cbor2.load, **options)
+
     def split(piece: bytes, is_last: bool) -> Iterator[Record]:
+        sizes: list[int] = []
+
+        def note(*arguments: Any) -> Any:  # (value, whether it is a name); before version 6, (decoder, value)
+            value = arguments[0] if isinstance(arguments[0], Mapping) else arguments[1]
+            sizes.append(len(value))
+            return value
+
         file = io.BytesIO(piece)
-        decoder = cbor2.CBORDecoder(file, **options)
+        decoder = cbor2.CBORDecoder(file, object_hook=note, **options)
         start, end = 0, len(piece)
         while start < end:
             try:
@@ -244,45 +253,31 @@ def _cbor(cbor2: Any) -> RecordSplitter:
                 raise _lost("CBOR", error, start) from error
             begin, start = start, file.tell()
             twice = ""
-            if type(value) is dict and _stated_pairs(piece, begin, _CBOR_HEADS) != len(value):
-                twice = find_repeated(
-                    cbor2.CBORDecoder(_as_list(piece[begin:start]), **options).decode()[::2]
-                )
+            if sizes and (len(sizes) > 1 or _stated_pairs(piece, begin) != sizes[0]):
+                twice = find_lost_in_cbor(load, piece[begin:start], sum(sizes))
+            sizes.clear()
             yield Record(value, start, twice=twice)
 
     return split
 
 
-_CBOR_HEADS = {0xB8: 1, 0xB9: 2, 0xBA: 4, 0xBB: 8} | {0xA0 + pairs: -pairs for pairs in range(24)}
-_MSGPACK_HEADS = {0xDE: 2, 0xDF: 4} | {0x80 + pairs: -pairs for pairs in range(16)}
+_HEADS = {0xB8: 1, 0xB9: 2, 0xBA: 4, 0xBB: 8} | {0xA0 + pairs: -pairs for pairs in range(24)}
 """First byte of a map → the size of the number of its pairs that follows, or -n for n pairs."""
 
 
-def _stated_pairs(piece: bytes, at: int, heads: Mapping[int, int]) -> int | None:
-    """Return the number of pairs that a map states at its start; None if it states none."""
-    size = heads.get(piece[at])
+def _stated_pairs(piece: bytes, at: int) -> int | None:
+    """Return the number of pairs that a map of CBOR states at its start; None if it states none."""
+    size = _HEADS.get(piece[at])
     if size is None or size <= 0:
         return None if size is None else -size
     return int.from_bytes(piece[at + 1 : at + 1 + size], "big")
 
 
-def _as_list(record: bytes) -> BinaryIO:
-    """Return a CBOR map as a list of its names and values in turn (RFC 8949, section 3.2)."""
-    if record[0] == 0xBF:  # of any length, up to a break
-        return io.BytesIO(b"\x9f" + record[1:])
-    items = 2 * (_stated_pairs(record, 0, _CBOR_HEADS) or 0)
-    return io.BytesIO(b"\x9b" + items.to_bytes(8, "big") + record[1 + max(0, _CBOR_HEADS[record[0]]) :])
-
-
-def find_repeated(names: Iterable[Any]) -> str:
-    """Return the first name that occurs again; "" if there is none. Names that are no text are another error."""
-    counts = Counter(name for name in names if isinstance(name, str))
-    return next((name for name, count in counts.items() if count > 1), "")
-
-
 def _msgpack(msgpack: Any) -> RecordSplitter:
     def split(piece: bytes, is_last: bool) -> Iterator[Record]:
+        hook = PairsHook()
         unpacker = msgpack.Unpacker(
+            object_pairs_hook=hook.build,
             strict_map_key=False,
             max_buffer_size=MAX_RECORD,
             max_array_len=MAX_ITEMS,
@@ -300,29 +295,16 @@ def _msgpack(msgpack: Any) -> RecordSplitter:
                 return
             except Exception as error:
                 raise _lost("MessagePack", error, start) from error
-            begin, start = start, unpacker.tell()
-            twice = ""
-            if type(value) is dict and _stated_pairs(piece, begin, _MSGPACK_HEADS) != len(value):
-                pairs = msgpack.unpackb(piece[begin:start], object_pairs_hook=list, strict_map_key=False)
-                twice = find_repeated(name for name, _ in pairs)
-            yield Record(value, start, twice=twice)
+            start = unpacker.tell()
+            yield Record(value, start, twice=hook.take())
 
     return split
 
 
 def _split_lines(piece: bytes, is_last: bool) -> Iterator[Record]:
     """Split lines of JSON. Empty lines are ignored, and the last line may lack its newline."""
-    start, size = 0, len(piece)
-    twice = ""
-
-    def build(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        nonlocal twice
-        found = dict(pairs)
-        if len(found) < len(pairs):
-            twice = find_repeated(name for name, _ in pairs)
-        return found
-
-    parse = json.JSONDecoder(object_pairs_hook=build).decode
+    start, size, hook = 0, len(piece), PairsHook()
+    parse = json.JSONDecoder(object_pairs_hook=hook.build).decode
     while start < size:
         end = piece.find(b"\n", start) + 1
         if not end:
@@ -330,11 +312,11 @@ def _split_lines(piece: bytes, is_last: bool) -> Iterator[Record]:
                 return
             end = size
         line = piece[start:end].removeprefix(BOM_UTF8)
-        start, twice = end, ""
+        start = end
         try:
             value = parse(line.decode("utf-8")) if line.strip() else NOTHING
-            yield Record(value, start, twice=twice)
         except (ValueError, RecursionError) as error:
+            hook.take()
             if name_wide(line) or (isinstance(error, UnicodeDecodeError) and line.endswith(b"\n")):
                 seen = describe_encoding(line)
             elif line.endswith(b"\n"):
@@ -342,6 +324,14 @@ def _split_lines(piece: bytes, is_last: bool) -> Iterator[Record]:
             else:
                 seen = f"truncated: the last line is not complete JSON; {REFETCH}"
             yield Record(None, start, seen)
+        else:
+            yield Record(value, start, twice=hook.take())
+
+
+def _repeated(name: str) -> ShardError:
+    return ShardError(
+        f"a record has two values named {name!r}; remove one of them, or rename it", code="D206"
+    )
 
 
 def _lost(kind: str, error: Exception, start: int) -> ShardError:

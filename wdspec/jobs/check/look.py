@@ -13,11 +13,16 @@ from functools import partial
 from typing import Any
 
 from wdspec.base.amounts import pluralize
-from wdspec.base.errors import ShardError, WdspecError, find_lack
+from wdspec.base.errors import ShardError, UsageError, WdspecError, find_lack
 from wdspec.formats.blocks import BLOCK, Blocks
 from wdspec.formats.compression import Compression, compression_of, format_of
 from wdspec.formats.decompress import decompress
-from wdspec.formats.records import find_repeated
+from wdspec.formats.map_names import (
+    find_repeated_in_cbor,
+    find_repeated_in_json,
+    find_repeated_in_msgpack,
+)
+from wdspec.formats.records import as_texts
 from wdspec.formats.samples import RawSamples
 from wdspec.formats.tar.headers import read_header, to_text
 from wdspec.formats.tar.members import member_at
@@ -29,6 +34,7 @@ from wdspec.jobs.job import ReadTask
 from wdspec.read.error_budget import ErrorBudget, code_of, is_mistake
 from wdspec.read.shard import Piece
 from wdspec.read.transform import Process
+from wdspec.spec.language.decoders import library
 from wdspec.spec.language.options import Errors
 from wdspec.spec.language.samples import KeyRule
 from wdspec.stores.store import ObjectStat
@@ -226,7 +232,7 @@ class _Reading:
                 place = watch.place(index, offset, raw["__key__"])
                 if not value:
                     self._add_at("D312", "the file has 0 bytes", place, name)
-                elif name.rpartition(".")[2] == "json" and (twice := _find_repeated(value)):
+                elif twice := _find_repeated(name, value):
                     message = (
                         f"a map has two values named {twice!r}, and only the last one is read; remove one"
                     )
@@ -340,15 +346,15 @@ def next_header(blocks: Blocks, offset: int) -> int | None:
     return None
 
 
-def _find_repeated(data: bytes) -> str:
-    """Return a name that a map in a JSON text has twice; "" if there is none, or the text is not JSON."""
-    found: list[str] = []
-
-    def build(pairs: list[tuple[str, Any]]) -> None:
-        names = [name for name, _ in pairs]
-        if len(set(names)) < len(names):
-            found.append(find_repeated(names))
-
-    with suppress(ValueError, RecursionError):  # is reported when the field is decoded
-        json.loads(data, object_pairs_hook=build)
-    return found[0] if found else ""
+def _find_repeated(name: str, data: bytes) -> str:
+    """Return a name that a map in a field of JSON, CBOR or MessagePack has twice; "" if there is none."""
+    suffix = name.rpartition(".")[2]
+    if suffix == "json":
+        return find_repeated_in_json(data)
+    with suppress(UsageError):  # its decoder, if it has one, says which library is missing
+        if suffix == "cbor":
+            cbor2 = library("cbor2", "reading cbor")
+            return find_repeated_in_cbor(partial(cbor2.load, **as_texts(cbor2)), data)
+        if suffix in ("mp", "msg", "msgpack"):
+            return find_repeated_in_msgpack(library("msgpack", "reading mp"), data)
+    return ""
