@@ -85,6 +85,7 @@ OTHERS = {
 }
 LINES = {
     "passwd": CONTENTS["passwd"],
+    "shadow": f"root:$6${CANARY}:19000:0:99999:7:::\ndaemon:*:19000:0:99999:7:::\n",
     "login": f"machine a login b password {CANARY}\n",
     "assignment": f"SOME_NAME={CANARY}\nB=1\n",
     "json": f'{{"own": "{CANARY}"}}\n',
@@ -113,3 +114,44 @@ def test_lists_of_shards_without_an_ending_are_read(tmp_path):
         (tmp_path / "list").write_text(f"{place}\n")
         (tmp_path / "s.yaml").write_text("dataset: [{shards: '@list'}]\n")
         within("head", "s.yaml", folder=tmp_path)
+
+
+@pytest.mark.parametrize(
+    "command", ["validate other", "validate s.yaml --policy other", "price s.yaml --prices other"]
+)
+@pytest.mark.parametrize("format", ["text", "json"])
+def test_a_line_that_ends_like_a_key_is_never_shown(tmp_path, command, format):
+    (tmp_path / "other").write_text(LINES["shadow"])
+    (tmp_path / "s.yaml").write_text("wdspec: 1\ndataset: [{shards: a.tar}]\n")
+    shown = "".join(
+        within(*command.split(), *(("--format", format) * ("price" not in command)), folder=tmp_path, code=1)
+    )
+    assert "E201" in shown
+    assert CANARY not in shown
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        f"vars.tok={CANARY}",
+        f"vars={CANARY}",
+        f"environments.x.vars.tok={CANARY}",
+        f"vars={{tok: {CANARY}, b: [}}",
+    ],
+)
+@pytest.mark.parametrize("format", ["text", "json", "junit", "github", "sarif"])
+def test_a_variable_of_the_command_line_is_never_shown(tmp_path, override, format):
+    (tmp_path / "s.yaml").write_text("batch: 3\n")
+    shown = "".join(
+        within("validate", "s.yaml", "--format", format, "--set", override, folder=tmp_path, code=1)
+    )
+    assert "E" in shown
+    assert CANARY not in shown
+
+
+def test_the_remedy_for_a_secret_in_storage_is_whole(tmp_path):
+    storage = "{options: {account_key: Zm9vYmFyYmF6cXV4, account_name: x}}"
+    (tmp_path / "s.yaml").write_text(f"dataset: [{{shards: 'az://c/a.tar', storage: {storage}}}]\n")
+    shown = "".join(within("validate", "s.yaml", folder=tmp_path, code=1))
+    assert "`account_key` the name of a variable" in shown
+    assert "***" not in shown.partition("= remove it")[2]

@@ -18,6 +18,7 @@ from wdspec.cli.spec_options import SpecChoice, choosing, topology_options
 from wdspec.spec.files import read_from_disk, reason_of
 from wdspec.spec.problems import Problems, describe, error_for
 from wdspec.spec.tree import MapNode, Node, Origin, Scalar, plain
+from wdspec.spec.validation import refuse_key
 from wdspec.spec.yaml import MAX_BYTES, decode_text, parse
 
 _UNITS = {
@@ -227,7 +228,7 @@ def _refuse_others(node: MapNode, known: tuple[str, ...], problems: Problems) ->
     for name, entry in node.entries.items():
         if name not in known:
             hint = did_you_mean(name, known) or f"the keys here are {', '.join(known)}"
-            problems.add("E201", entry.key, f"unknown key `{name[:60]}` in a price list", hint)
+            refuse_key(name, entry, "in a price list", hint, problems)
 
 
 def _read_price(node: MapNode, key: str, problems: Problems) -> Decimal:

@@ -105,8 +105,8 @@ def _is_secret(name: str, value: Node | None) -> bool:
 def _remedy(name: str) -> str:
     shown = name[:40]
     return (
-        f"remove it; write `env: {{{shown}: NAME}}` with the name of a variable that has it, or "
-        f"`files: {{{shown}: path}}` with a file that only you can read"
+        f"remove it; under `env`, give `{shown}` the name of a variable that has it, or under `files` the path of a "
+        "file that only you can read"
     )
 
 

@@ -165,6 +165,14 @@ def maps_of(model: type[Model]) -> dict[str, type[Model]]:
     }
 
 
+def refuse_key(name: str, entry: MapEntry, where: str, hint: str, problems: Problems) -> None:
+    """Report an unknown key. One with a colon is not shown: it is a line of another file, such as `/etc/shadow`."""
+    shown = "…" if ":" in name else name[:60]
+    if shown == "…":
+        problems.hide(entry.key)
+    problems.add("E201", entry.key, f"unknown key `{shown}` {where}", hint)
+
+
 def check_keys(node: MapNode, model: type[Model], where: str, problems: Problems) -> MapNode:
     """Remove the keys that a model does not have; each one is a problem."""
     known = keys_of(model)
@@ -177,7 +185,7 @@ def check_keys(node: MapNode, model: type[Model], where: str, problems: Problems
             entries[name] = entry if value is entry.value else MapEntry(entry.key, value)
         elif name not in _MERGED.get(model, ()):
             hint = "" if problems.full else _hint(name, model, known, entry.value)
-            problems.add("E201", entry.key, f"unknown key `{name[:60]}` {where}", hint)
+            refuse_key(name, entry, where, hint, problems)
     if len(entries) == len(node.entries) and entries == node.entries:
         return node
     return node.with_entries(entries)

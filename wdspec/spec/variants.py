@@ -149,8 +149,8 @@ def override_tree(
 def override_text(text: str, directory: str, problems: Problems, dataset: Node | None) -> MapNode | None:
     """Parse an override of the command line: `a.b=value`, where the value is YAML; `dataset` as for `override_tree`."""
     key, equals, value = text.partition("=")
-    origin = Origin(f"--set {key}"[:200], directory, value)
     steps = key.strip().split(".")
+    origin = Origin(f"--set {key}"[:200], directory, None if "vars" in steps else value)  # may be a secret
     if not _is_path(steps if equals else [""], text, Scalar(origin, 1, 1, None), problems, dataset):
         return None
     tree = parse(value, origin, problems)
