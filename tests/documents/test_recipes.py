@@ -355,7 +355,7 @@ def test_chats_have_the_images_that_they_name_and_the_tokens_of_transformers(rec
             mask = batch["attention_mask"][place].bool()
             assert batch["input_ids"][place][mask].tolist() == ids
             assert batch["labels"][place][mask].tolist() == labels
-            images = [image for n in range(3) if (image := batch[f"{n}.jpg"][place]) is not None]
+            images = batch["pictures"][place]
             assert len(images) == len(chats[key]["images"])
             for image, name in zip(images, chats[key]["images"], strict=True):
                 pixels = Image.open(tmp_path / "data" / "images" / name).resize(
