@@ -13,8 +13,8 @@ import wdspec
 from wdspec.base.errors import FieldError, SpecError
 from wdspec.fields.values import Audio
 from wdspec.read.batch import BatchMaker
-from wdspec.read.padding import Padded
-from wdspec.spec.language.batch import Batch
+from wdspec.read.padding import Padded, pad
+from wdspec.spec.language.batch import Batch, Padding
 
 
 def samples(*values, field="x", source="a"):
@@ -281,3 +281,69 @@ def test_the_remedy_for_values_that_do_not_stack_fits_what_they_are(values, reme
     assert ("rgb8" in said) == (IMAGE in remedies)
     assert ("clip=5s" in said) == isinstance(values[0], Audio)
     assert ("video" in said) == any("video" in remedy for remedy in remedies)
+
+
+def pad_lists_in_plain_python(values, side, most, fill):
+    """(values, mask) of lists of lists of numbers, padded along both axes."""
+    cut = [[list(item[:most]) for item in value[:most]] for value in values]
+    items = max(len(value) for value in cut)
+    longest = max(len(item) for value in cut for item in value)
+
+    def spread(found, size, blank):
+        blanks = [blank] * (size - len(found))
+        return blanks + found if side == "left" else found + blanks
+
+    padded = [
+        spread([spread(item, longest, fill) for item in value], items, [fill] * longest) for value in cut
+    ]
+    ones = [[[1] * len(item) for item in value] for value in cut]
+    mask = [spread([spread(item, longest, 0) for item in value], items, [0] * longest) for value in ones]
+    return padded, mask
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize("most", [None, 2, 100])
+def test_lists_whose_items_differ_are_padded_item_by_item(side, most):
+    rng = np.random.default_rng(5)
+    for _ in range(30):
+        values = [
+            [rng.integers(1, 9, rng.integers(0, 5)).tolist() for _ in range(rng.integers(0, 4))]
+            for _ in range(rng.integers(1, 4))
+        ]
+        if not any(item for value in values for item in value):
+            continue
+        found = pad(values, Padding(axis=(0, 1), side=side, value=-1, limit=most))
+        expected, mask = pad_lists_in_plain_python(values, side, most, -1)
+        assert found.values.tolist() == expected
+        assert found.mask.int().tolist() == mask
+        assert found.lengths.tolist() == [
+            [min(len(value), most or 9), row]
+            for value, row in zip(values, found.lengths[:, 1].tolist(), strict=True)
+        ]
+
+
+def test_lists_of_images_of_any_size_are_padded_to_the_largest():
+    images = [
+        [np.full((2, 3, 3), 7, np.uint8), np.full((4, 1, 3), 8, np.uint8)],
+        [np.full((1, 1, 3), 9, np.uint8)],
+    ]
+    found = pad(images, Padding(axis=(0, 1, 2)))
+    assert found.values.shape == (2, 2, 4, 3, 3)
+    assert found.values.dtype == torch.uint8
+    assert found.mask.sum() == 2 * 3 + 4 * 1 + 1
+    for row, sample in enumerate(images):
+        for at, image in enumerate(sample):
+            high, wide, _ = image.shape
+            assert (found.values[row, at, :high, :wide] == torch.from_numpy(image)).all()
+            assert found.mask[row, at, :high, :wide].all()
+
+
+def test_items_that_are_cut_off_are_reported_and_uneven_lists_need_their_axes():
+    reported = []
+    cut = pad([[[1, 2, 3], [4]]], Padding(axis=(0, 1), length=2), reported.append)
+    assert cut.values.tolist() == [[[1, 2], [4, 0]]]
+    assert reported == [3]
+    with pytest.raises(FieldError, match="name all axes that differ"):
+        pad([[[1, 2, 3], [4]]], Padding())
+    with pytest.raises(FieldError, match="differ in type or in their number of axes"):
+        pad([[[1], 2]], Padding(axis=(0, 1), length=2), reported.append)

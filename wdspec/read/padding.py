@@ -18,9 +18,11 @@ class _Padded(NamedTuple):
     values: torch.Tensor
     """The values, of shape (B, …, L, …), with their dtype."""
     mask: torch.Tensor
-    """True for values, false for padding: bool of shape (B, L), or (B, L1, L2) for two axes."""
+    """True for values, false for padding: bool of shape (B, L), or (B, L1, L2) for two axes, where the items of a list
+    may have lengths of their own."""
     lengths: torch.Tensor
-    """The length of each value in `values`: int64 of shape (B,), or (B, 2) for two axes."""
+    """The length of each value in `values`: int64 of shape (B,), or (B, 2) for two axes; of a list whose items have
+    lengths of their own, their number and the longest."""
 
 
 class Padded(_Padded):
@@ -48,7 +50,9 @@ def pad(values: Sequence[Any], options: Padding, on_cut: Callable[[int], None] |
     Raises:
         FieldError: they differ in other axes or in their types, or are not numbers.
     """
-    tensors = as_tensors(values)
+    evened = [_even_out(value, options, on_cut) for value in values]
+    is_ragged = any(mask is not None for _, mask in evened)
+    tensors = as_tensors([value for value, _ in evened], is_ragged)
     dims = tensors[0].ndim
     if dims == 0:
         raise FieldError("single numbers have no length to pad; remove the field from `collate`")
@@ -84,7 +88,10 @@ def pad(values: Sequence[Any], options: Padding, on_cut: Callable[[int], None] |
             kept[axis] = slice(length)
             filled[axis] = slice(size - length, size) if options.side == "left" else slice(length)
         values_out[row][tuple(filled)] = tensor[tuple(kept)]
-        mask[row][tuple(filled[axis] for axis in axes)] = True
+        own = evened[row][1]
+        mask[row][tuple(filled[axis] for axis in axes)] = (
+            True if own is None else own[tuple(kept[axis] for axis in axes)]
+        )
     return Padded(values_out, mask, lengths[:, 0].clone() if len(axes) == 1 else lengths)
 
 
@@ -112,8 +119,54 @@ def fill_value(value: float, dtype: torch.dtype) -> float | int:
     return int(value)
 
 
-def as_tensors(values: Sequence[Any]) -> list[torch.Tensor]:
+def _even_out(
+    value: Any, options: Padding, on_cut: Callable[[int], None] | None
+) -> tuple[Any, torch.Tensor | None]:
+    """Return a list whose items differ in axes that are padded as a tensor, and its mask; others as they are."""
+    if len(options.axis) < 2 or not _is_list(value) or not _is_uneven(value):
+        return value, None
+    dims = _count_axes(value)
+    axes = [axis % dims for axis in options.axis]
+    if axes[0] != 0 or axes != sorted(set(axes)):
+        return value, None
+    inner = tuple(axis - 1 for axis in axes[1:])
+    if on_cut is not None and options.length is not None:
+        longest = max(len(value), *(max(_sizes_of(each, inner)) for each in value))
+        if longest > options.length:
+            on_cut(longest)
+    most = options.limit if options.length is None else options.length
+    # Items are cut at their own ends, and those that are cut off have no effect on others.
+    padded = pad(value[:most], Padding(side=options.side, value=options.value, axis=inner, limit=most))
+    return padded.values, padded.mask
+
+
+def _is_uneven(value: Sequence[Any]) -> bool:
+    """Whether the items of a list are lists or arrays that differ in length or shape."""
+    return len({_shape_of(each) for each in value}) > 1
+
+
+def _shape_of(item: Any) -> tuple[int, ...]:
+    """Return the shape of an array, and the length of a list; () for others."""
+    return tuple(item.shape) if hasattr(item, "shape") else (len(item),) if _is_list(item) else ()
+
+
+def _sizes_of(item: Any, axes: Sequence[int]) -> list[int]:
+    return [0, *(size for axis, size in enumerate(_shape_of(item)) if axis in axes)]
+
+
+def _count_axes(value: Any) -> int:
+    """Return the number of axes of an array, or of lists of arrays or numbers."""
+    if _is_list(value):
+        return 1 + max(map(_count_axes, value), default=0)
+    return int(getattr(value, "ndim", 0))
+
+
+def as_tensors(values: Sequence[Any], is_loose: bool = False) -> list[torch.Tensor]:
     """Return values as tensors with one type and number of axes. An empty list gets the shape of the rows of others.
+
+    Args:
+        values: the values.
+        is_loose: whether tensors of numbers of several types get a common one, as lists do.
 
     Raises:
         FieldError: a value does not consist of numbers, or values differ in type or number of axes.
@@ -122,7 +175,9 @@ def as_tensors(values: Sequence[Any]) -> list[torch.Tensor]:
     full = [
         tensor for tensor, value in zip(tensors, values, strict=True) if not _is_empty_list(value)
     ] or tensors
-    if any(_is_list(value) for value in values):  # lists from JSON have no type: 1 and 0.5 are both numbers
+    if is_loose or any(
+        _is_list(value) for value in values
+    ):  # lists from JSON have no type: 1 and 0.5 are both numbers
         dtype = full[0].dtype
         for tensor in full[1:]:
             dtype = torch.promote_types(dtype, tensor.dtype)
@@ -155,6 +210,11 @@ def as_tensor(value: Any) -> torch.Tensor:
             # A copy, as torch warns of read-only arrays.
             return torch.from_numpy(np.array(array, dtype=array.dtype.newbyteorder("="), order="C"))
     except (ValueError, TypeError, RuntimeError) as error:
+        if _is_list(value) and _is_uneven(value):
+            raise FieldError(
+                "a list in the field is not an array of numbers, as its items differ in length or shape; to pad these, "
+                "too, name all axes that differ, such as `{pad: {axis: [0, 1]}}`"
+            ) from error
         raise FieldError(
             f"a {type(value).__name__} in the field is not an array of numbers: {error}"
         ) from error
