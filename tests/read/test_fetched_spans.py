@@ -337,7 +337,7 @@ def test_times_that_name_no_part_are_errors(tmp_path, folder, row, text):
         assert loader.stats().sources["a"].skipped == {"D264": 1}
 
 
-def test_an_array_is_no_part_of_a_reference():
+def test_an_array_is_a_list_and_no_part_of_a_reference():
     """Nor is it the end of a range."""
     for given, values, code in [
         ({"url": "videos/{n:06d}.mp4"}, [np.arange(2)], "D261"),
@@ -348,11 +348,15 @@ def test_an_array_is_no_part_of_a_reference():
             **given, root="https://a.org/", **({} if span is None else {"span": tuple(span)})
         )
         field = FetchedField("clip", entry, ObjectReader.of(Storage(), entry, "clip"), "error")
-        with pytest.raises(FieldError, match="fetch: clip") as caught:
-            field.reference_of(values)
+        nested, single = (
+            [new if isinstance(each, np.ndarray) else each for each in values]
+            for new in (np.zeros((2, 2), int), np.int64(7))
+        )
+        with pytest.raises(FieldError, match="fetch: clip`, item 0") as caught:
+            field.references_of(nested)
         assert caught.value.code == code
-        right = [np.int64(7) if isinstance(each, np.ndarray) else each for each in values]
-        assert field.reference_of(right) is not None
+        assert len(field.references_of(values)) == 2
+        assert isinstance(field.references_of(single), Reference)
 
 
 def test_a_part_larger_than_the_budget_is_an_error(tmp_path, long_film):

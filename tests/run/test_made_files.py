@@ -230,7 +230,7 @@ OTHER = {"label": "txt", "names": ANIMALS}
 def test_shares_of_costs_of_another_file_warn(unit, folder):
     spec = measured_spec(unit)
     (folder / "names.txt").write_text("dog\ncat\nbird\n")
-    with pytest.warns(UserWarning, match="measured with other files of `make`"):
+    with pytest.warns(UserWarning, match="measured with other files or tables"):
         list_shards(wdspec.load(spec))
 
 

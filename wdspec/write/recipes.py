@@ -307,6 +307,8 @@ def recipes_of_manifest(
     try:
         for number, (where, row) in enumerate(rows):
             yield _build_recipe(row, where, number, columns, base, is_text=form in ("csv", "tsv"))
+    except GeneratorExit:  # when Python exits, the names below may no longer exist
+        raise
     except RowError as error:
         raise UsageError(f"{name}:{error.line}: {error}") from None
 
