@@ -141,6 +141,16 @@ def read(shards, entry, rows=1, **more):
         return found, loader.stats()
 
 
+@pytest.mark.parametrize("policy", [{"missing": "skip"}, {"missing": "none"}, {}])
+def test_a_local_root_that_does_not_exist_is_an_error_whatever_is_skipped(folder, policy):
+    """Otherwise, a root that is misspelled, or not mounted, would leave only samples that name nothing."""
+    entry = {"url": "json.url", "root": f"{folder}/objektcs", **policy}
+    spec = spec_of(folder, errors={"skip": True})
+    spec["dataset"][0]["fetch"] = {"bin": entry}
+    with pytest.raises(wdspec.WdspecError, match=r"`root` of `fetch` is not a directory.*objektcs"):
+        next(iter(wdspec.loader(spec, num_workers=0)))
+
+
 @pytest.fixture
 def server():
     with ObjectServer() as running:

@@ -12,7 +12,7 @@ from typing import BinaryIO, cast
 import urllib3
 from urllib3.util import Url
 
-from wdspec.base.errors import MissingShardError, ShardError, find_lack
+from wdspec.base.errors import MissingShardError, ShardError, UnusableStoreError, find_lack
 from wdspec.stores.addresses import RefusedAddressError
 from wdspec.stores.http import HttpObject, origin_of, parse_location
 from wdspec.stores.resume import ResumingStream
@@ -84,12 +84,16 @@ def open_local(path: str, root: str) -> BinaryIO:
 
     Raises:
         MissingShardError: it does not exist.
+        UnusableStoreError: the root does not exist, so no object does.
         ShardError: it is no regular file, or outside of the root.
     """
     try:
         # Not the check before the opening: the link could change in between.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError) as error:
+        if not os.path.isdir(root):
+            message = "the `root` of `fetch` is not a directory here; correct it, or mount it"
+            raise UnusableStoreError(message, location=root) from None
         raise MissingShardError(f"no such file: {error.strerror}", location=path) from None
     except OSError as error:
         if find_lack(error) is not None:
