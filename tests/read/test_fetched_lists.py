@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from fetchedrows import jsonl, read
 from PIL import Image
 from servers.objects import ObjectServer, data_of
 
@@ -140,19 +141,6 @@ def test_a_run_that_was_killed_resumes_with_the_next_lists(folder):
     first = [(keys, [[bytes.fromhex(each) for each in files] for files in lists]) for keys, lists in lines]
     rest, _ = rows_of(spec, state=state)
     assert first + rest == expected
-
-
-def jsonl(path, rows):
-    path.write_text("".join(f"{json.dumps({'__key__': str(at), **row})}\n" for at, row in enumerate(rows)))
-    return str(path)
-
-
-def read(shards, entry, rows=1, **more):
-    """The field `bin` of the first samples of a source, in order, and the loader's counts."""
-    source = {"shards": shards, "name": "a", "shuffle": 0, "interleave": 1, "fetch": {"bin": entry}}
-    source |= more.pop("source", {})
-    with wdspec.loader({"dataset": [source], "epoch": rows, **more}, num_workers=0) as loader:
-        return [sample["bin"] for sample in loader], loader.stats().sources["a"]
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import time
 from types import SimpleNamespace
 
 import pytest
+from fetchedrows import jsonl, read
 from servers.objects import ObjectServer, data_of
 from speed import mostly_long
 
@@ -127,20 +128,6 @@ def test_threads_read_the_same(folder):
     assert rows_of({**spec, "loader": {"kind": "threads"}}, 2) == rows_of(spec)
 
 
-def jsonl(path, rows):
-    path.write_text("".join(f"{json.dumps({'__key__': str(at), **row})}\n" for at, row in enumerate(rows)))
-    return str(path)
-
-
-def read(shards, entry, rows=1, **more):
-    """The values of the field `bin` of the first samples of a source, in order, and the loader's counts."""
-    source = {"shards": shards, "name": "a", "shuffle": 0, "interleave": 1, "fetch": {"bin": entry}}
-    source |= more.pop("source", {})
-    with wdspec.loader({"dataset": [source], "epoch": rows, **more}, num_workers=0) as loader:
-        found = [sample["bin"] for sample in loader]
-        return found, loader.stats()
-
-
 @pytest.mark.parametrize("policy", [{"missing": "skip"}, {"missing": "none"}, {}])
 def test_a_local_root_that_does_not_exist_is_an_error_whatever_is_skipped(folder, policy):
     """Otherwise, a root that is misspelled, or not mounted, would leave only samples that name nothing."""
@@ -188,7 +175,7 @@ def test_missing_says_what_becomes_of_a_sample_without_an_object(server, tmp_pat
     entry = {"url": "url", "root": server.url}
     found, stats = read(shard, entry | {"missing": "skip"}, 2)
     assert found == [data_of("0"), data_of("2")]
-    assert stats.sources["a"].dropped == {"missing": 1}
+    assert stats.dropped == {"missing": 1}
     assert read(shard, entry | {"missing": "none"}, 3)[0] == [data_of("0"), None, data_of("2")]
     assert read(shard, entry, 3, source={"missing": "none"})[0] == [data_of("0"), None, data_of("2")]
     with pytest.raises(FieldError, match="missing: skip") as caught:
@@ -197,7 +184,7 @@ def test_missing_says_what_becomes_of_a_sample_without_an_object(server, tmp_pat
     assert caught.value.place["key"] == "1"
     found, stats = read(shard, entry, 2, errors="skip")
     assert found == [data_of("0"), data_of("2")]
-    assert stats.sources["a"].skipped == {"D262": 1}
+    assert stats.skipped == {"D262": 1}
 
 
 WRONG = [3, 1.5, True, {"path": "a.jpg"}]
@@ -279,7 +266,7 @@ def test_a_broken_answer_is_an_error_or_a_counted_skip_in_time(tmp_path, kind):
         )
         assert time.monotonic() - begun < 20  # the slow and silent answers would take 30 s and more
         assert found == [data_of("0"), data_of("2")]
-        assert stats.sources["a"].skipped == {BROKEN[kind]: 1}
+        assert stats.skipped == {BROKEN[kind]: 1}
         assert not other.requests
 
 

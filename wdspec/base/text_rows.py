@@ -7,9 +7,10 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-csv.field_size_limit(
-    2**31 - 1
-)  # by default, a cell of 131,073 characters, such as a long document, is an error
+# By default, a cell of over 131,072 characters, such as a long document, is an error.
+csv.field_size_limit(2**31 - 1)
+
+_QUOTES = 'a cell has a `"` that does not end, or text after it; write `"` in a cell twice'
 
 
 class RowError(ValueError):
@@ -42,10 +43,7 @@ def read_csv(lines: Iterable[str], delimiter: str) -> Iterator[tuple[int, list[s
     except GeneratorExit:  # when Python exits, the names below may no longer exist
         raise
     except csv.Error:
-        line = before + 1
-        raise RowError(
-            'a cell has a `"` that does not end, or text after it; write `"` in a cell twice', line
-        ) from None
+        raise RowError(_QUOTES, before + 1) from None
 
 
 def read_json_lines(lines: Iterable[str]) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -58,7 +56,7 @@ def read_json_lines(lines: Iterable[str]) -> Iterator[tuple[int, dict[str, Any]]
         if not line.strip():
             continue
         try:
-            row = json.loads(line, object_pairs_hook=read_object)
+            row = json.loads(line, object_pairs_hook=_build_object)
         except json.JSONDecodeError as error:
             raise RowError(f"this is not JSON: {error}", number) from None
         except (ValueError, RecursionError) as error:
@@ -68,8 +66,7 @@ def read_json_lines(lines: Iterable[str]) -> Iterator[tuple[int, dict[str, Any]]
         yield number, row
 
 
-def read_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the object of JSON with these pairs. Raises ValueError for a name that occurs twice."""
+def _build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     row = dict(pairs)
     if len(row) < len(pairs):
         names = [name for name, _ in pairs]

@@ -178,8 +178,8 @@ def _without_retries(system: Any) -> Any:
 def _limit_waits_of_hub() -> None:
     """Let no request of huggingface_hub wait forever, which it does by itself: a lost connection would stop a run.
 
-    The limit is that of botocore and gcsfs. It makes a new client after some errors, so this is done before each use.
-    Before version 1, the client was one of requests, which has no such hooks.
+    The limit is that of botocore and gcsfs. The library makes a new client after some errors, so this is done before
+    each use. Before version 1, its client was one of requests, which has no such hooks.
     """
     hooks = getattr(importlib.import_module("huggingface_hub").get_session(), "event_hooks", None)
     if hooks is not None and _limit_wait not in hooks["request"]:
