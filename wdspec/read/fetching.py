@@ -325,7 +325,9 @@ class FetchedField:
         except UnicodeDecodeError:
             text = None
         if not isinstance(text, str):
-            kind = "bytes that are not text" if isinstance(value, bytes) else f"of type {type(value).__name__}"
+            kind = (
+                "bytes that are not text" if isinstance(value, bytes) else f"of type {type(value).__name__}"
+            )
             remedy = "write the path of a text, or of a list of texts"
             raise self._error(f"`{describe_path(path)}` is {kind}, not a reference; {remedy}", "D261")
         return text
