@@ -371,16 +371,20 @@ class Padding(Part[Sample]):
 
     def take(self, m: int) -> Sequence[Sample]:
         """Return the samples of the m-th batch."""
-        samples = self.below.take(m)
-        present = [sample for sample in samples if sample is not None]
-        for sample in present:
-            sample[MASK] = True
+        samples: Sequence[Any] = self.below.take(m)
+        has_all = len(samples) >= self._size
+        for sample in samples:
+            if sample is None:
+                has_all = False
+            else:
+                sample[MASK] = True
         if m % self._period == self._last:
             for source in self._sources:
                 source.budget.passes += 1
-        if len(present) < max(self._size, len(samples)):
+        if not has_all:
             assert isinstance(samples, list)  # padded in place: a list of samples by cost has their counts
-            padding = {**(present[0] if present else self._first()), MASK: False}
+            present = next(filter(None, samples), None)
+            padding = {**(self._first() if present is None else present), MASK: False}
             samples += [None] * (self._size - len(samples))
             samples[:] = [{**padding} if sample is None else sample for sample in samples]
         return samples

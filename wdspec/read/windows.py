@@ -31,7 +31,7 @@ from wdspec.fields.samples import MAX_LAYOUTS
 from wdspec.planning import windows
 from wdspec.planning.keys import key64
 from wdspec.planning.passes import WindowPlace
-from wdspec.read.counts import CountedSamples, TokenFields, sum_tokens, token_fields
+from wdspec.read.counts import CountedSamples, Counts, TokenFields, sum_tokens, token_fields
 from wdspec.read.error_budget import ErrorBudget
 from wdspec.read.sections import Begun, SectionDraws
 from wdspec.read.slot import Part, Slot
@@ -450,40 +450,41 @@ def give(batch: PlannedBatch, planner: WindowPlanner) -> CostedSamples:
     """Return the samples of a batch, decoded and counted. Those that cannot be decoded are left out."""
     samples, costs = CostedSamples(), []
     samples.amounts = {}
-    finish, process, start = None, None, 0
-    for cost, _, _, _, raw, own, ordinal, _ in batch:  # faster than columns, as most samples need no more
-        if own is not finish:
-            if finish is not None:
-                _count(finish, samples, costs, start, planner)
-            finish, process, start = own, own.process, len(samples)
+    own: list[Sample] = []
+    own_costs: list[float] = []
+    by_finish: dict[Finish, tuple[list[Sample], list[float]]] = {}
+    """The samples to which the same is still to be done, and their costs."""
+    finish, process = None, None
+    for cost, _, _, _, raw, other, ordinal, _ in batch:  # faster than columns, as most samples need no more
+        if other is not finish:
+            finish, process = other, other.process
+            own, own_costs = by_finish.get(finish) or by_finish.setdefault(finish, ([], []))
         sample = raw if process is None else process(raw, ordinal)
         if sample is not None:
             samples.append(sample)
             costs.append(cost)
-    if finish is not None:
-        _count(finish, samples, costs, start, planner)
+            own.append(sample)
+            own_costs.append(cost)
+    for finish, (own, own_costs) in by_finish.items():
+        _count(finish, own, sum(own_costs), samples.amounts, planner)
     samples.costs = costs
     return samples
 
 
 def _count(
-    finish: Finish,
-    samples: CostedSamples,
-    costs: Sequence[float],
-    start: int,
-    planner: WindowPlanner,
+    finish: Finish, samples: Sequence[Sample], cost: float, amounts: Counts, planner: WindowPlanner
 ) -> None:
-    """Count the samples of a batch from a place on, which are decoded and of one source."""
-    budget, number, cost = finish.budget, len(samples) - start, sum(costs[start:])
+    """Count samples of a batch, which are decoded and of one source."""
+    budget, number = finish.budget, len(samples)
     budget.cost += cost
     if finish.process is None and not finish.is_counted:  # otherwise, it counts them
         budget.delivered += number
     if finish.is_rest:
         budget.delivered -= number
         number = 0
-    found = sum_tokens(samples[start:], planner.token_fields[budget.source], planner.batch.pack is not None)
-    count, before, tokens = samples.amounts.get(budget.source, (0, 0, 0))
-    samples.amounts[budget.source] = (
+    found = sum_tokens(samples, planner.token_fields[budget.source], planner.batch.pack is not None)
+    count, before, tokens = amounts.get(budget.source, (0, 0, 0))
+    amounts[budget.source] = (
         count + number,
         None if planner.cost is None or before is None else before + cost,
         None if tokens is None or found is None else tokens + found,

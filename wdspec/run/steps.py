@@ -126,6 +126,7 @@ class Here:
             work = work._replace(first=work.first + work.stride)
         skipped = work.skipped if work.skipped.ranges else ()
         read, assemble = reader.micro_batches, self._run.assemble
+        must_count = self._run.counts_steps
         first, end, stride = work.first, work.end, work.stride
         for number in count(first, stride) if end is None else range(first, end, stride):
             self.requested = number + 1
@@ -138,7 +139,7 @@ class Here:
                 parts = read(number)
                 try:
                     items = assemble(number, parts)
-                    counts = self._run.count(parts)
+                    counts = self._run.count(parts) if must_count else None
                 except BaseException as error:
                     reader.fail(error)
                     raise
