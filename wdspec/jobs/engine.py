@@ -8,23 +8,21 @@ import importlib
 import logging
 import os
 import signal
-import socket
 import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from glob import glob
 from itertools import islice
 from multiprocessing import get_context
 from typing import Any, Protocol, TypeVar
-from urllib.parse import urlsplit
 
 from wdspec.base.errors import UsageError, install_command
 from wdspec.base.workers import end_with_parent
-from wdspec.storage.ahead import SIDES
+from wdspec.storage.ahead import SIDES, side_by_side
 
 W = TypeVar("W")
 R = TypeVar("R")
@@ -260,11 +258,8 @@ class ThreadEngine:
         self, do: Callable[[W], R], works: Sequence[W], lost: Callable[[str], R]
     ) -> Generator[tuple[W, R]]:
         """Yield each task with its outcome, in order. After closing this, no more tasks start."""
-        with ThreadPoolExecutor(self._threads, "wdspec-stat") as pool:
-            try:
-                yield from zip(works, pool.map(do, works), strict=True)
-            finally:
-                pool.shutdown(cancel_futures=True)
+        with closing(side_by_side(do, works, self._threads)) as outcomes:
+            yield from zip(works, outcomes, strict=True)
 
     def use_gpus(self, gpus: float) -> None:
         """Raise UsageError: threads share the GPUs of their process."""
@@ -334,16 +329,10 @@ class RayEngine:
         self._actors: list[Any] = []
         # Ray prints what happens to workers on our standard output, and has no setting for it.
         importlib.import_module("ray._private.worker").__dict__["print_to_stdstream"] = _ignore
-        remedy = "start one with `ray start --head`, and add nodes with `ray start --address=HOST:PORT`"
-        try:
-            if address not in ("", "auto", "local"):  # Ray itself would try for many minutes
-                place = urlsplit(address if "://" in address else f"ray://{address}")
-                socket.create_connection((place.hostname or "", place.port or 10001), PATIENCE).close()
-            quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
-            self._ray.init(address or None, **quiet)
-        except (OSError, ValueError, RuntimeError) as error:
-            where = f"at `{address}`" if address else "here"
-            raise UsageError(f"no Ray cluster answers {where}: {error}; {remedy}") from None
+        from wdspec.run.actors import connect  # imports Ray
+
+        where = f"at `{address}`" if address else "here"
+        connect(address, where, log_to_driver=False, logging_level=logging.ERROR)
 
     def run(
         self, do: Callable[[W], R], works: Sequence[W], lost: Callable[[str], R]

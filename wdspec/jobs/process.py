@@ -7,7 +7,6 @@ import posixpath
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
@@ -29,7 +28,7 @@ from wdspec.shards.shards import check_readable, list_shards
 from wdspec.spec.language.locations import OutputOptions
 from wdspec.spec.reading import changed_keys, digest_writing
 from wdspec.spec.spec import Source, Spec
-from wdspec.storage.ahead import SIDES
+from wdspec.storage.ahead import side_by_side
 from wdspec.storage.environment import Environment
 from wdspec.storage.storage import Storage
 from wdspec.stores.ais_cluster import AisCluster
@@ -206,8 +205,7 @@ class ProcessJob(ShardJob[ProcessTask, ShardDone]):
 
     def _find_there(self) -> list[ProcessTask]:
         """Find the outputs that exist; return the tasks to run, and those that are done, which `is_done` knows."""
-        with ThreadPoolExecutor(SIDES) as pool:
-            found = list(pool.map(_look_at_output, self.tasks))
+        found = list(side_by_side(_look_at_output, self.tasks))
         tasks, changes = [], []
         for task, (exists, record, change) in zip(self.tasks, found, strict=True):
             redoes = self.force or (change is not None and self.changed == "redo")

@@ -461,19 +461,34 @@ def join_cluster(starts: bool = True) -> None:
             f"RAY_ADDRESS={address} is for Ray's client, which shares no memory with the cluster: start training on a "
             "node of it (`ray job submit`), or add this machine with `ray start --address=HOST:6379`"
         )
+    with _signals_kept():
+        connect(address or ("" if starts else "auto"), f"at RAY_ADDRESS={address}" if address else "here")
+    log.info("workers are Ray actors: %s", describe_cluster()[0])
+
+
+def connect(address: str, where: str, **options: Any) -> None:
+    """Connect to a Ray cluster.
+
+    Args:
+        address: `host:port`, `ray://host:port`, `auto`, or `local` to start one; if it is empty, Ray uses one that runs
+            on this machine, or starts it.
+        where: the same in words, for the error.
+        options: those of `ray.init`.
+
+    Raises:
+        UsageError: no cluster answers.
+    """
     try:
         if address not in ("", "auto", "local"):  # Ray itself would try for minutes
-            place = urlsplit(f"//{address}")
-            socket.create_connection((place.hostname or "", place.port or 6379), _ANSWERS_WITHIN).close()
-        with _signals_kept():
-            ray.init(address or (None if starts else "auto"))
+            place = urlsplit(address if "://" in address else f"//{address}")
+            port = place.port or (10001 if place.scheme == "ray" else 6379)
+            socket.create_connection((place.hostname or "", port), _ANSWERS_WITHIN).close()
+        ray.init(address or None, **options)
     except (OSError, ValueError, RuntimeError) as error:
-        where = f"at RAY_ADDRESS={address}" if address else "here"
         raise UsageError(
             f"no Ray cluster answers {where}: {error}; start one with `ray start --head`, and add nodes with "
             "`ray start --address=HOST:PORT`"
         ) from None
-    log.info("workers are Ray actors: %s", describe_cluster()[0])
 
 
 def describe_cluster() -> tuple[str, float]:

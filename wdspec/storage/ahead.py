@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, BinaryIO, TypeVar, cast
@@ -196,16 +196,20 @@ def fetches_itself(stream: BinaryIO) -> bool:
     return isinstance(getattr(stream, "stream", stream), (io.FileIO, FetchesAhead))
 
 
+A = TypeVar("A")
 T = TypeVar("T")
 
 SIDES = 16
 """Stores to ask at the same time."""
 
 
-def side_by_side(ask: Callable[[ShardUrl], T], shards: Iterable[ShardUrl]) -> Iterator[T]:
-    """The results of a function for each shard, in order; raises what it raises. Closing this stops it."""
-    with ThreadPoolExecutor(SIDES, "wdspec-stat") as pool:
+def side_by_side(ask: Callable[[A], T], asked: Iterable[A], threads: int = SIDES) -> Generator[T]:
+    """The results of a function that waits for stores, in order; raises what it raises.
+
+    After closing this, it is not called any more.
+    """
+    with ThreadPoolExecutor(threads, "wdspec-stat") as pool:
         try:
-            yield from pool.map(ask, shards)
+            yield from pool.map(ask, asked)
         finally:
             pool.shutdown(cancel_futures=True)
