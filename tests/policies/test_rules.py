@@ -431,6 +431,137 @@ def test_a_share_that_depends_on_a_glob_is_a_finding(findings):
     assert "`a`" in message
 
 
+TWICE = """\
+rewrite: [{{from: "s3://mirror/", to: "s3://b/"}}, {{from: "s3a://b/new-", to: "s3://b/"}}]
+dataset:
+  - {{name: a, shards: {}, weight: 2, samples: 10}}
+  - {{name: b, shards: {}, weight: 2, samples: 10}}
+  - {{name: c, shards: s3://other/z.tar, weight: 2, samples: 10}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "shown"),
+    [
+        ("s3://b/x.tar", "s3://b/x.tar", "both read `s3://b/x.tar`"),
+        ("s3://b/x.tar", "s3a://b/x.tar", "both read `s3://b/x.tar`"),
+        ("s3://mirror/x.tar", "s3://b/x.tar", "both read `s3://b/x.tar`"),
+        ("s3://mirror/x.tar", "s3://mirror/x.tar", "both read `s3://b/x.tar`"),
+        ("'s3://b/x-{0..9}.tar'", "[s3://b/y.tar, s3://b/x-7.tar]", "both read `s3://b/x-7.tar`"),
+        ("'s3a://b/new-{1..9}.tar'", "'s3://b/{9..12}.tar'", "both read `s3://b/9.tar`"),
+        ("'s3://b/{x,y}/{0..9}.tar'", "'@list.txt'", "both read `s3://b/y/7.tar` in line 1 of list.txt"),
+        ("HTTP://Me:secret@Host:80/a//b/../x.tar", "http://host/a/x.tar", "both read `http://host/a/x.tar`"),
+        ("https://b.s3.amazonaws.com/x.tar", "s3://b/x.tar", "both read `s3://b/x.tar`"),
+        ("'pipe:curl https://h/x.tar'", "https://h/x.tar", "both read `https://h/x.tar`"),
+        ("hf://datasets/o/n@v1/x.tar", "hf://datasets/o/n/x.tar", "both read `hf://datasets/o/n/x.tar`"),
+        ("'s3://b/x/*.tar'", "'s3://b/x/*.tar'", "both read `s3://b/x/*.tar`"),
+        ("'s3://b/*.tar'", "s3://b/x.tar", "may both read a shard of `s3://b/*.tar`"),
+        ("'s3://b/x-*.tar'", "'s3://b/x-?.tar'", "may both read a shard of `s3://b/x-"),
+        ("d/x.tar", "./d/../d/x.tar", "/d/x.tar`"),
+        # Nothing in common.
+        ("s3://b/x.tar", "s3://b/y.tar", ""),
+        ("s3://b/x.tar", "s3://mirror-2/x.tar", ""),
+        ("'s3://b/x-{0..9}.tar'", "'s3://b/x-{10..19}.tar'", ""),
+        ("'s3://b/x-*.tar'", "'s3://b/y-*.tar'", ""),
+        ("'s3://b/*.tar'", "'s3://b/*.jsonl'", ""),
+        ("s3://b/new.tar", "{}", ""),
+    ],
+)
+def test_sources_that_read_one_shard_have_their_shares_together(here, findings, one, other, shown):
+    (here / "list.txt").write_text("s3://b/y/{7,17}.tar\n")
+    other = "s3://b/x.tar, rewrite: [{from: 's3://b/', to: 's3://mirror-2/'}]" if other == "{}" else other
+    spec = TWICE.format(one, other)
+    found = [message for code, *_, message in findings(rule("{max_share: 40%}"), spec) if code == "P101"]
+    assert len(found) == bool(shown), found
+    if shown:
+        assert found[0].startswith("`r`: the share of `a` and `b`, which ")
+        assert shown in found[0]
+        assert found[0].endswith(", is 66.6667%")
+    for lenient in ("{max_share: {source: 40%}}", "{max_share: 67%}", "{max_share: {shards: 67%}}"):
+        assert [code for code, *_ in findings(rule(lenient), spec) if code == "P101"] == []
+    strict = rule("{max_share: {source: 30%, shards: 40%}}")
+    assert len([code for code, *_ in findings(strict, spec) if code == "P101"]) == 3 + bool(shown)
+
+
+def test_the_share_of_a_shard_is_that_of_all_its_sources_and_of_no_others(findings):
+    spec = (
+        "dataset:\n"
+        "  - {name: a, shards: [w.tar, x.tar], probability: 0.2}\n"
+        "  - {name: b, shards: [x.tar, y.tar], probability: 0.2}\n"
+        "  - {name: c, shards: [y.tar, z.tar], probability: 0.25}\n"
+        "  - {name: d, shards: [z.tar, x.tar], probability: 0.35}\n"
+    )
+    found = [each[1::2] for each in findings(rule("{max_share: 50%}"), spec) if each[0] == "P101"]
+    parts = [
+        (line, message.partition(", which ")[0], message.rpartition(" is ")[2]) for line, message in found
+    ]
+    assert parts == [
+        (5, "`r`: the share of `c` and `d`", "60%"),
+        (5, "`r`: the share of `a`, `b` and `d`", "75%"),
+    ]
+    found = [each[1::2] for each in findings(rule("{max_share: 30%}"), spec) if each[0] == "P101"]
+    parts = [(line, message.partition(", which ")[0]) for line, message in found]
+    assert parts == [  # what is too large by itself is named once
+        (4, "`r`: the share of `b` and `c`"),
+        (5, "`r`: the share of `d` is 35%"),
+    ]
+
+
+def test_sources_that_may_read_one_shard_have_their_shares_together_if_all_may_read_it(findings):
+    spec = (
+        "dataset:\n"
+        "  - {name: all, shards: 's3://b/*', weight: 1, samples: 1}\n"
+        "  - {name: en, shards: 's3://b/en-*', weight: 1, samples: 1}\n"
+        "  - {name: de, shards: 's3://b/de-*', weight: 1, samples: 1}\n"
+        "  - {name: one, shards: s3://b/de-1, weight: 1, samples: 1}\n"
+    )
+    found = [message for code, *_, message in findings(rule("{max_share: 45%}"), spec) if code == "P101"]
+    assert found == [
+        "`r`: the share of `all` and `en`, which may both read a shard of `s3://b/*`, is 50%",
+        "`r`: the share of `all`, `de` and `one`, which may all read a shard of `s3://b/*`, is 75%",
+    ]
+    remote = spec.replace("'s3://b/*'", "'@s3://b/list.txt'")
+    found = [message for code, *_, message in findings(rule("{max_share: 45%}"), remote) if code == "P101"]
+    why = "as the list `s3://b/list.txt` is not a local file"
+    assert found == [
+        f"`r`: the share of `all` and `en`, which may both read the same shards, {why}, is 50%",
+        f"`r`: the share of `all`, `de` and `one`, which may all read the same shards, {why}, is 75%",
+    ]
+
+
+def test_a_waiver_of_a_share_names_all_sources_that_read_the_shard(findings):
+    spec = TWICE.format("s3://b/x.tar", "s3://b/x.tar")
+    waived = rule("{max_share: 40%}") + "waivers: [{rule: r, reason: x, source: "
+    assert "P101" in codes(findings(waived + "a}]", spec))
+    assert "P101" not in codes(findings(waived + "'*'}]", spec))
+
+
+def test_the_share_of_a_bucket_is_that_of_all_that_read_it(findings):
+    spec = TWICE.format("'s3://b/{a,b}/x-*.tar'", "s3://mirror/y.tar")
+    found = findings(rule("{max_share: {bucket: 40%}}"), spec)
+    assert [each[3] for each in found if each[0] == "P101"] == ["`r`: the share of `bucket: b` is 66.6667%"]
+    assert "P101" not in codes(findings(rule("{max_share: {bucket: 67%}}"), spec))
+    local = TWICE.format("x.tar", "x.tar")
+    assert "P101" not in codes(findings(rule("{max_share: {bucket: 40%}}"), local))  # a path has none
+    (unknown, *_) = findings(
+        rule("{max_share: {bucket: 40%}}"), TWICE.format("'@s3://b/list.txt'", "s3://b/x.tar")
+    )
+    assert unknown[:2] == ("P101", 3)
+    assert "which bucket `a` reads cannot be known: the list `s3://b/list.txt`" in unknown[-1]
+
+
+def test_a_source_is_compared_with_those_that_may_read_its_shards_alone(findings):
+    shards = "'s3://b/s%d/x-{000..999}.tar'"
+    sources = [f"{{name: s{number}, shards: {shards % number}, weight: 1}}" for number in range(300)]
+    sources.append("{name: again, shards: s3://b/s7/x-123.tar, weight: 99}")
+    spec = "dataset:\n  - " + "\n  - ".join(sources) + "\n"
+    [(line, _, message)] = [
+        each[1:] for each in findings(rule("{max_share: 24.9%}"), spec) if each[0] == "P101"
+    ]
+    what = "`r`: the share of `s7` and `again`, which both read `s3://b/s7/x-123.tar`, is 25.0627%"
+    assert (line, message) == (302, what)
+
+
 def test_the_severity_decides_the_code_and_whether_it_may_be_ignored(here, findings, validate):
     spec = "dataset:\n  - {name: a, shards: http://b/x.tar}  # wdspec: ignore=W452\n"
     policy = rule("{forbid: {scheme: http}, severity: warning%s}")

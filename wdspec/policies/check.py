@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
+from wdspec.policies.common_shards import Common, find_common
 from wdspec.policies.files import NamedRule, NamedWaiver, Policy
-from wdspec.policies.judge import Answer, example, judge
+from wdspec.policies.judge import Answer, example, judge, texts_of
 from wdspec.policies.language import OF_URLS, Condition
 from wdspec.policies.patterns import ANY_TEXT, matches, may_match, show
 from wdspec.policies.places import Place
@@ -21,6 +22,7 @@ from wdspec.spec.tree import Node
 _TOLERANCE = Fraction(1, 10**9)
 """Of shares: those of a spec are floats."""
 _MOST_NAMES = 12
+_LISTABLE = "write the shards with braces, or list them in a local file: `@shards.txt`"
 
 
 class Finding(NamedTuple):
@@ -77,12 +79,20 @@ class _Seen:
         self.top = Holder(composition)
         self.sources = holders_of(composition)
         self._shares: list[Shares] | str | None = None
+        self._common: dict[tuple[Holder, ...], list[Common]] = {}
 
     @property
     def shares(self) -> list[Shares] | str:
         if self._shares is None:
             self._shares = list_shares(self.composition)
         return self._shares
+
+    def common_shards(self, holders: Sequence[Holder]) -> list[Common]:
+        """The sets of these sources that read one shard."""
+        key = tuple(holders)
+        if key not in self._common:
+            self._common[key] = find_common(holders)
+        return self._common[key]
 
 
 def _waives(waiver: NamedWaiver, finding: Finding, seen: _Seen) -> bool:
@@ -253,8 +263,7 @@ def _unknown(rule: NamedRule, condition: Condition, holder: Holder, place: Place
     )
     listed = ", ".join(f"`{each}`" for each in condition.patterns[:_MOST_NAMES])
     message = f"whether {_of(holder)} reads {listed} cannot be known: {why}"
-    remedy = "write the shards with braces, or list them in a local file: `@shards.txt`"
-    return _finding(rule, holder, place.at, message, remedy)
+    return _finding(rule, holder, place.at, message, _LISTABLE)
 
 
 def _shares(
@@ -269,31 +278,70 @@ def _shares(
             at = seen.composition.top.key_or_self("dataset")
             yield Finding(rule, at, f"the shares of this mix cannot be known: {steps}", "", names)
         return
+    reported: list[frozenset[str]] = []
+    for group in _groups(rule, subject, holders, seen):
+        if isinstance(group, Finding):
+            yield group
+            continue
+        members, together = group.members, frozenset(holder.name for holder in group.members)
+        totals = [(sum(step.by_source[name] for name in together), step.when) for step in steps]
+        total, when = max(totals, key=lambda each: each[0], default=(Fraction(0), ""))
+        if total <= most + _TOLERANCE or any(fewer <= together for fewer in reported):
+            continue
+        if subject == "shards":
+            reported.append(together)
+        keys = [key for key in ("probability", "weight") if members[0].node.get(key) is not None]
+        at = members[0].node.value_or_self(keys[0]) if keys and len(members) == 1 else group.at
+        message = f"the share of {group.words} is {float(total) * 100:.6g}%{when}"
+        remedy = f"at most {float(most) * 100:.6g}% is allowed"
+        yield Finding(rule, at, message, remedy, tuple(holder.name for holder in members))
+
+
+class _Group(NamedTuple):
+    """Sources whose shares count together."""
+
+    words: str
+    members: Sequence[Holder]
+    at: Node
+
+
+def _groups(
+    rule: NamedRule, subject: str, holders: Sequence[Holder], seen: _Seen
+) -> Iterator[_Group | Finding]:
+    """Return the groups of sources that have the same value of a subject, and findings about what is unknown."""
+    if subject in ("source", "shards"):
+        yield from (_Group(_of(holder), [holder], holder.at) for holder in holders)
+    if subject == "source":
+        return
+    if subject == "shards":
+        for common in sorted(seen.common_shards(holders), key=lambda each: len(each.sources)):
+            members = [holders[number] for number in sorted(common.sources)]
+            names = _list([holder.name for holder in members], "and")
+            yield _Group(f"{names}, {common.in_words},", members, common.place.at)
+        return
     normalize: Callable[[str], str] = str
     if subject == "license":
         from wdspec.policies.licenses import normalize_license as normalize
     groups: dict[str, tuple[str, list[Holder]]] = {}
     for holder in holders:
-        texts = [holder.name] if subject == "source" else [value.text for value in holder.values(subject)]
+        texts = [value.text for value in holder.values(subject)] if subject != "bucket" else []
+        for place in holder.shards if subject == "bucket" else ():
+            found = texts_of(place, subject)
+            if found is None:
+                yield _unknown_bucket(rule, holder, place)
+            texts += filter(None, sorted(found or ()))
         if not texts and subject == "license":
             yield _finding(rule, holder, holder.at, f"{_of(holder)} has no license", "add `license: …`")
         for text in dict.fromkeys(texts):
             groups.setdefault(normalize(text), (text, []))[1].append(holder)
     for text, members in groups.values():
-        totals = [(sum(step.by_source[holder.name] for holder in members), step.when) for step in steps]
-        total, when = max(totals, key=lambda each: each[0], default=(Fraction(0), ""))
-        if total <= most + _TOLERANCE:
-            continue
-        what = (
-            f"the share of {_of(members[0])}"
-            if subject == "source"
-            else f"the share of `{subject}: {text[:60]}`"
-        )
-        keys = [key for key in ("probability", "weight") if members[0].node.get(key) is not None]
-        at = members[0].node.value_or_self(keys[0]) if keys and len(members) == 1 else members[0].at
-        names = tuple(holder.name for holder in members)
-        message = f"{what} is {float(total) * 100:.6g}%{when}"
-        yield Finding(rule, at, message, f"at most {float(most) * 100:.6g}% is allowed", names)
+        yield _Group(f"`{subject}: {text[:60]}`", members, members[0].at)
+
+
+def _unknown_bucket(rule: NamedRule, holder: Holder, place: Place) -> Finding:
+    why = place.unknown or f"it is not known what `{show(place.text)[:200]}`{place.how} stands for"
+    message = f"which bucket {_of(holder)} reads cannot be known: {why}"
+    return _finding(rule, holder, place.at, message, _LISTABLE)
 
 
 def _is(holder: Holder, subject: str, value: Value) -> str:

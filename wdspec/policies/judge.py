@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import Enum
 
 from wdspec.policies.canonical import fold, hides_urls, views_of
-from wdspec.policies.patterns import matches, may_match, show
+from wdspec.policies.patterns import known_start, matches, may_match, show
 from wdspec.policies.places import MOST_EXPANDED, Place
 
 
@@ -58,6 +59,17 @@ def judge(place: Place, subject: str, patterns: tuple[str, ...], sees_all: bool)
         if good is not None and bad is not None:
             return Answer.SOME, f"{good}\0{bad}"
     return (Answer.ALL, good or "") if bad is None else (Answer.NONE, bad)
+
+
+def texts_of(place: Place, subject: str) -> frozenset[str] | None:
+    """What the URLs of a place are for a subject: every text that counts; None if that is unknown."""
+    if place.unknown:
+        return None
+    texts: Sequence[str] = (place.text,)
+    if place.many is not None and len(place.many) <= MOST_EXPANDED:
+        texts = place.many
+    found = {view for each in texts for view in views_of(subject, each, place.base, sees_all=True)}
+    return None if any(known_start(each) != each for each in found) else frozenset(found)
 
 
 def example(found: tuple[Answer, str], of_match: bool) -> str:

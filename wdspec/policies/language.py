@@ -25,6 +25,8 @@ SUBJECTS = ("license", *OF_URLS, "functions", "requires")
 """What rules can be about, besides keys of specs."""
 OF_SCOPES = ("spec", "split", "env", "source")
 """What `for` can be about in addition."""
+OF_SHARES = ("source", "shards", "bucket", "license")
+"""What `max_share` can be about, besides keys of specs."""
 FORMS = ("forbid", "require", "max_share")
 _KEYS = frozenset({*keys_of(Source), *keys_of(Spec)} - {"dataset", "shards"})
 _SCHEMES = frozenset({*WELL_KNOWN, "file", "pipe"})
@@ -97,16 +99,16 @@ def read_scope(value: Any) -> tuple[Condition, ...]:
 
 
 def read_shares(value: Any) -> dict[str, Fraction]:
-    """Read `40%`, which is about each source, or `{tags.language: 60%}`."""
+    """Read `40%`, which is about each source and all that read one shard, or `{tags.language: 60%}`."""
     if not isinstance(value, Mapping):
-        return {"source": _share(value, "")}
+        return {"shards": _share(value, "")}
     if not value:
         refuse("E214", "this map is empty", "write `max_share: 40%`")
     for subject in map(str, value):
-        if subject in ("functions", "requires", *OF_URLS):
-            hint = "write `source`, `license`, or a key such as `tags.language`"
+        if subject in ("functions", "requires", "scheme"):
+            hint = "write `source`, `shards`, `bucket`, `license`, or a key such as `tags.language`"
             refuse("E203", f"shares of `{subject}` are not supported", hint, subject)
-        _check_subject(subject, ("source", "license"))
+        _check_subject(subject, OF_SHARES)
     return {str(subject): _share(share, str(subject)) for subject, share in value.items()}
 
 
@@ -216,7 +218,7 @@ Scope = Annotated[
 Shares = Annotated[
     dict[str, Fraction],
     PlainValidator(read_shares),
-    WithJsonSchema({"anyOf": [*_SHARE_FORMS, _map_form(("source", "license"), {"anyOf": _SHARE_FORMS})]}),
+    WithJsonSchema({"anyOf": [*_SHARE_FORMS, _map_form(OF_SHARES, {"anyOf": _SHARE_FORMS})]}),
 ]
 
 
@@ -233,7 +235,9 @@ class Rule(Model):
         (), description="Keys that must be set, or patterns of which each value must match one."
     )
     max_share: Shares = Field(
-        {}, description="Largest share of a source, or of all sources with the same value of a key."
+        {},
+        description="Largest share of a source, and of all that read the same shard; or of all sources with the same "
+        "value of a key.",
     )
     severity: Literal["error", "warning"] = Field("error", description="`error` or `warning`.")
     may_ignore: Boolean = Field(

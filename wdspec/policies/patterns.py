@@ -18,6 +18,11 @@ ANY_CHARACTER = "\ue001"
 _UNKNOWN = re.compile(f"[{ANY_TEXT}{ANY_CHARACTER}]")
 
 
+def known_start(outline: str) -> str:
+    """What an outline has before the first letter that is unknown; all of a text."""
+    return _UNKNOWN.split(outline, maxsplit=1)[0]
+
+
 def show(outline: str) -> str:
     """An outline for messages."""
     return outline.replace(ANY_TEXT, "*").replace(ANY_CHARACTER, "?")

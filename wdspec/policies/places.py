@@ -69,6 +69,21 @@ def places_of(composition: Composition, leaf: Draft, source: Source) -> list[Pla
     return found
 
 
+def shards_of(composition: Composition, leaf: Draft, source: Source) -> list[Place]:
+    """The shards that a source reads, after rewriting."""
+    rules = rules_of(composition.spec, source)
+    found: list[Place] = []
+    for place in _written_shards(leaf, source, rules):
+        changed = list(_rewritten(place, rules))
+        if place.raw:
+            is_replaced = any(each.raw and not each.unknown for each in changed)
+        else:
+            count = sum(1 if each.many is None else len(each.many) for each in changed)
+            is_replaced = count == (1 if place.many is None else len(place.many))
+        found += changed if is_replaced else [place, *changed]
+    return found
+
+
 def rules_of(spec: Spec, source: Source) -> tuple[Rule, ...]:
     """The rewrite rules of a source, in order: of the environment, of the source, of the top level."""
     written: list[RewriteRule] = [*source.rewrite, *spec.rewrite]
@@ -191,13 +206,17 @@ def _change_of_start(rule: Rule) -> _Change:
     return _Change(start, (pieces[0], pieces[1]) if is_simple else None)
 
 
-def _written(leaf: Draft, source: Source, rules: Sequence[Rule]) -> Iterator[Place]:
+def _written_shards(leaf: Draft, source: Source, rules: Sequence[Rule]) -> Iterator[Place]:
     shards = leaf.node.get("shards")
     items = shards.items if isinstance(shards, ListNode) else (shards,)
     texts = source.shards or ()
     for number, text in enumerate(texts):
         node = items[number] if len(items) == len(texts) else shards
         yield from _of_text(node or leaf.node, text, source.base, rules)
+
+
+def _written(leaf: Draft, source: Source, rules: Sequence[Rule]) -> Iterator[Place]:
+    yield from _written_shards(leaf, source, rules)
     for join in source.join:
         for text in join.shards:
             yield from _of_text(find_text(leaf.node.value_or_self("join"), text), text, join.base, rules)

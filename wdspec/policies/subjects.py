@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel
 
 from wdspec.policies.patterns import ANY_TEXT
-from wdspec.policies.places import Place, find_text, is_pinned, places_of
+from wdspec.policies.places import Place, find_text, is_pinned, places_of, shards_of
 from wdspec.spec.build import Composition
 from wdspec.spec.sources import Draft
 from wdspec.spec.spec import Source, Spec
@@ -68,6 +68,13 @@ class Holder:
         if self.leaf is None or self.source is None:
             return []
         return places_of(self.composition, self.leaf, self.source)
+
+    @cached_property
+    def shards(self) -> list[Place]:
+        """The shards that it reads, after rewriting."""
+        if self.leaf is None or self.source is None:
+            return []
+        return shards_of(self.composition, self.leaf, self.source)
 
     def stated(self, key: str) -> list[Value] | None:
         """The values of a key of the spec language that is set; None if it is not, or has only blank text."""
