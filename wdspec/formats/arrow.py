@@ -84,6 +84,9 @@ class ArrowTable:
         for start in range(0, batch.num_rows, rows):
             yield batch.slice(start, rows)
 
+    def requested(self, paths: Sequence[str]) -> None:
+        """It is unknown."""
+
     def close(self) -> None:
         """Nothing else is open."""
 

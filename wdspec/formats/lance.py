@@ -93,6 +93,9 @@ class LanceTable:
             self._next = number + 1, paths
             yield batch
 
+    def requested(self, paths: Sequence[str]) -> None:
+        """It is unknown."""
+
     def close(self) -> None:
         """End the scan, in the process that has started it."""
         if self in _tables.value:

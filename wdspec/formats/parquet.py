@@ -12,21 +12,29 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, BinaryIO, cast
 
 from wdspec.formats.footer import Chunk, RowGroup, parse_footer
-from wdspec.formats.tables import BATCH_BYTES, BATCH_ROWS, Group, SplicedRanges, TableFile, check_rows
+from wdspec.formats.requests import FIRST, request_only
+from wdspec.formats.tables import (
+    BATCH_BYTES,
+    BATCH_ROWS,
+    Group,
+    Range,
+    SplicedRanges,
+    TableFile,
+    check_rows,
+    join_near,
+)
 from wdspec.spec.language.decoders import library
 
 LARGEST = 64 * 1024 * 1024
 """The largest part of a remote row group that is held, in bytes; columns of larger ones are read bit by bit."""
 _BUFFER = 1024 * 1024
 """Bytes that are read at once of each column of a local or a large row group."""
-_NEAR = 1024 * 1024
-"""Bytes between two columns that are read rather than left out: a request costs about as much."""
 _ROWS_PER_BYTE = 1024
 """The most rows for each byte of a row group. A column with a value in every row has fewer, unless most are equal."""
+_NEAR = 1024 * 1024
+"""Bytes between two columns of a row group that are read rather than left out: a request costs about as much."""
 _PADDING = 128
 """Bytes after a column that pyarrow may read, too, since some old writers gave sizes that are too small."""
-_TAIL = 64 * 1024
-"""Bytes at the end of a file that are read first: they have most footers."""
 
 
 class ParquetTable:
@@ -46,6 +54,7 @@ class ParquetTable:
         self._parquet = library("pyarrow.parquet", "a shard of Parquet")
         self._file, self._fetch_ahead, self.size = file, fetch_ahead, file.size
         footer = self._read_footer()
+        self._footer_size = len(footer)
         self._metadata = self._parquet.read_metadata(io.BytesIO(b"PAR1" + footer))
         self.schema = self._metadata.schema.to_arrow_schema()
         self._row_groups = parse_footer(footer[:-8], file.size)
@@ -70,6 +79,8 @@ class ParquetTable:
         chunks = _choose(found, paths)
         is_held = self._fetch_ahead is not None and _size_of(chunks) <= LARGEST
         self._file.hold(self._fetch(number, paths) if is_held else [])
+        if not is_held:
+            request_only(self._file.file, None)
         rows = int(BATCH_BYTES / max(1, sum(chunk.unpacked for chunk in chunks) / found.rows))
         yield from self._open(0 if is_held else _BUFFER).iter_batches(
             batch_size=max(1, min(rows, BATCH_ROWS)),
@@ -78,13 +89,30 @@ class ParquetTable:
             use_threads=False,
         )
 
+    def requested(self, paths: Sequence[str]) -> list[Range] | None:
+        ranges = []
+        for found in self._row_groups if paths else ():
+            chunks = _choose(found, paths)
+            if _size_of(chunks) > LARGEST:
+                return None  # read bit by bit
+            ranges += self._ranges(chunks) if found.rows else []
+        first = min(FIRST, self.size)
+        tails = [first] if first < self.size else []
+        tails += [self._footer_size] if self._footer_size > first else []
+        return [
+            (0, first),
+            *((self.size - each, self.size) for each in tails),
+            *join_near(ranges),
+        ]
+
     def close(self) -> None:
         if self._stream is not None:
             self._stream.close()
 
     def _read_footer(self) -> bytes:
         """Read the metadata with its length and the magic bytes after it."""
-        size = min(self.size, _TAIL)
+        size = min(self.size, FIRST)
+        request_only(self._file.file, size)
         self._file.seek(-size, io.SEEK_END)
         tail = self._file.read(size)
         if tail[-4:] != b"PAR1":
@@ -93,6 +121,7 @@ class ParquetTable:
         if length + 4 > self.size:
             raise ValueError(f"its footer says that it has {length} bytes")
         if length > len(tail):
+            request_only(self._file.file, length)
             self._file.seek(-length, io.SEEK_END)
             tail = self._file.read(length)
         return tail[-length:]
@@ -112,7 +141,7 @@ class ParquetTable:
     def _fetch(self, number: int, paths: Sequence[str]) -> list[tuple[int, bytes]]:
         """Fetch the ranges of a row group. The ranges of the next ones follow in the same stream."""
         if self._stream is None or self._last_held != number - 1:
-            ranges: list[tuple[int, int]] = []
+            ranges: list[Range] = []
             for each in self._numbers[number:]:
                 chunks = _choose(self._row_groups[each], paths)
                 if _size_of(chunks) > LARGEST:
@@ -124,16 +153,10 @@ class ParquetTable:
         chunks = _choose(self._row_groups[self._numbers[number]], paths)
         return [(start, self._file.take(self._stream, end - start)) for start, end in self._ranges(chunks)]
 
-    def _ranges(self, chunks: Sequence[Chunk]) -> list[tuple[int, int]]:
+    def _ranges(self, chunks: Sequence[Chunk]) -> list[Range]:
         """Return the ranges of column chunks in the file, joined if they are near each other."""
-        joined: list[tuple[int, int]] = []
-        for start, end in sorted((chunk.start, chunk.start + chunk.size) for chunk in chunks):
-            end = min(end + _PADDING, self.size)
-            if joined and start <= joined[-1][1] + _NEAR:
-                joined[-1] = joined[-1][0], max(joined[-1][1], end)
-            else:
-                joined.append((start, end))
-        return joined
+        ends = ((chunk.start, min(chunk.start + chunk.size + _PADDING, self.size)) for chunk in chunks)
+        return join_near(sorted(ends), _NEAR)
 
 
 def _choose(group: RowGroup, paths: Sequence[str]) -> list[Chunk]:

@@ -79,6 +79,14 @@ class RawSamples(ABC):
         """
         return None
 
+    def requested(self) -> list[tuple[int, int]] | None:
+        """Return the ranges of the file that reading its fields requests of a store; None if that is unknown.
+
+        Raises:
+            ShardError: this is a table, and cannot be read.
+        """
+        return None
+
     def count_unjoined(self) -> int:
         """Return `unjoined` of the whole shard, even if only its end was read. Its headers may be read for this."""
         return self.unjoined

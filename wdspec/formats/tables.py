@@ -21,9 +21,15 @@ from wdspec.base.files import RawStream
 from wdspec.formats.blocks import MAY_BE_EMPTY, REFETCH
 from wdspec.formats.columns import Columns, Fault
 from wdspec.formats.compression import stem_of
+from wdspec.formats.requests import request_only
 from wdspec.formats.samples import RawSamples, no_field, only_key
 
 _PIECE = 64 * 1024 * 1024
+BETWEEN = 128 * 1024
+"""Bytes between two ranges of a `SplicedRanges` that are read rather than left out. A request costs more time, but is
+made while other bytes are used; and bytes cost money."""
+_OVERLAP = 128
+"""Bytes that a range may have in common with the one before."""
 BATCH_BYTES = 4 * 1024 * 1024
 """Approximate size of the rows that are converted at once, in bytes."""
 BATCH_ROWS = 4096
@@ -37,6 +43,10 @@ _NO_VALUE = (
     "all its columns are null; remove it, or name the needed columns in `extensions`, and set `missing: skip`, or "
     "`missing: none` to get None"
 )
+
+
+Range = tuple[int, int]
+"""The offsets of the first byte, and of the one after the last."""
 
 
 class Group(NamedTuple):
@@ -70,6 +80,9 @@ class Table(Protocol):
         Raises:
             Exception: errors of pyarrow about damaged data, and ShardError if the file cannot be read.
         """
+
+    def requested(self, paths: Sequence[str]) -> list[Range] | None:
+        """Return the ranges that are requested of a store to read the columns of these paths; None if unknown."""
 
     def close(self) -> None:
         """Close what it has opened besides the file."""
@@ -190,18 +203,34 @@ class TableFile(RawStream):
             raise ShardError(f"seeking to byte {offset} failed: {error}") from error
 
 
+def join_near(ranges: Iterable[Range], between: int = BETWEEN) -> list[Range]:
+    """Join ranges of a file, in order, with at most so many bytes between them."""
+    joined: list[Range] = []
+    for start, end in ranges:
+        if joined and joined[-1][0] <= start <= joined[-1][1] + between:
+            joined[-1] = joined[-1][0], max(joined[-1][1], end)
+        else:
+            joined.append((start, end))
+    return joined
+
+
 class SplicedRanges(RawStream):
     """Ranges of a file one after the other, as a stream that only reads forward.
 
+    A store is asked for those that are near each other at once, and for nothing after them.
+
     Args:
         file: closed with the stream.
-        ranges: (start, end) of each, in order.
+        ranges: those to read, in order; one may start a few bytes before the end of the one before.
     """
 
-    def __init__(self, file: BinaryIO, ranges: Sequence[tuple[int, int]]) -> None:
+    def __init__(self, file: BinaryIO, ranges: Sequence[Range]) -> None:
         self._file = file
         self._ranges = list(reversed(ranges))
+        self._requests = list(reversed(join_near(ranges)))
         self._at = -1
+        self._last = b""
+        """The bytes before `_at`."""
 
     def read(self, size: int = -1) -> bytes:
         if size < 0:
@@ -211,15 +240,27 @@ class SplicedRanges(RawStream):
             if start == end:
                 self._ranges.pop()
                 continue
-            if self._at != start:
-                self._file.seek(start)
-            data = self._file.read(min(size, end - start))
-            if not data:
-                raise ShardError(f"truncated: the shard ends at byte {start}; {REFETCH}", code="D107")
-            self._at = start + len(data)
-            self._ranges[-1] = self._at, end
+            size = min(size, end - start)
+            if 0 < self._at - start <= len(self._last):
+                data = self._last[start - self._at :][:size]
+            else:
+                data = self._read_on(start, size)
+            self._ranges[-1] = start + len(data), end
             return data
         return b""
+
+    def _read_on(self, start: int, size: int) -> bytes:
+        while not self._requests[-1][0] <= start < self._requests[-1][1]:
+            self._requests.pop()
+        if self._at != start:
+            self._file.seek(start)
+        request_only(self._file, self._requests[-1][1] - start)
+        data = self._file.read(size)
+        if not data:
+            raise ShardError(f"truncated: the shard ends at byte {start}; {REFETCH}", code="D107")
+        self._at = start + len(data)
+        self._last = (self._last + data if len(data) < _OVERLAP else data)[-_OVERLAP:]
+        return data
 
     def abort(self, error: Exception) -> None:
         """From another thread: end the current `read`."""
@@ -353,6 +394,10 @@ class TableSamples(RawSamples):
         if self._kinds is None:
             self._kinds = self._choose_columns(self._open()).kinds
         return self._kinds
+
+    def requested(self) -> list[Range] | None:
+        table = self._open()
+        return table.requested(self._choose_columns(table).paths)
 
     def close(self) -> None:
         if self._table is not None:

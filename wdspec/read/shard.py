@@ -18,6 +18,7 @@ from wdspec.fields.samples import COMPANIONS, PASS, SampleFields
 from wdspec.formats.compression import format_of
 from wdspec.formats.decompress import decompress
 from wdspec.formats.readers import READERS, FetchAhead, Surroundings, as_it_is, seeks
+from wdspec.formats.requests import FIRST, request_only
 from wdspec.formats.samples import RawSamples, only_key
 from wdspec.formats.tar.reader import TarSamples
 from wdspec.read.join import JoinedSamples, Partner
@@ -336,7 +337,9 @@ class SampleReader:
         """Return the reader of a format that is not tar, and what opens the bytes of a shard for it."""
         row = READERS[format]
         if row.unpack is as_it_is:
+            request_only(raw, FIRST)
             raw.seekable()  # asks the store now, as for other formats: a refusal is then one of opening
+            request_only(raw, None)
         is_first = not piece.shards or piece.shards[0].text == piece.shard.text
         surroundings = Surroundings(
             fetch_ahead=None if fetches_itself(raw) else cast(FetchAhead, ReadAhead),

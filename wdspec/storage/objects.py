@@ -180,9 +180,11 @@ class ObjectReader:
             reading.note_open(stream)
             if reference.seconds is not None:
                 return self._cut(stream, reference, most, reading, clock)
+            length = None if stop is None else stop - start
+            if length is not None and hasattr(stream, "span"):
+                stream.span = length  # what a store sends beyond is paid for
             if start:
                 clock.run(stream.seek, start)
-            length = None if stop is None else stop - start
             return _read_all(stream, length, most, expected, reading, clock)
         finally:
             stream.close()

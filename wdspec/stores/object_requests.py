@@ -28,7 +28,8 @@ SEGMENT = 16 * 1024 * 1024
 """Minimum size of each later request in bytes: the rest is cut into as many requests as run in parallel."""
 LONGEST = 64 * 1024 * 1024
 FIRST = 1024 * 1024
-"""Bytes of the first request from another offset: another seek may follow. Each later one is 4 times as large."""
+"""Bytes of the first request from another offset, if it is not known where reading ends: another seek may follow. Each
+later one is 4 times as large."""
 SIDES = 3
 """Parallel requests."""
 _CHUNK = 512 * 1024
@@ -40,8 +41,9 @@ Ask = Callable[[int, int], AsyncIterator[bytes]]
 
 def first_end(start: int, stop: int | None = None) -> int:
     """The end of the first request of a body that starts there, and ends at `stop` or with the object."""
-    end = start + (FIRST if start else WHOLE)
-    return end if stop is None else min(end, stop)
+    if stop is None:
+        return start + (FIRST if start else WHOLE)
+    return min(start + (SEGMENT if start else WHOLE), stop)
 
 
 def next_size(size: int, left: int) -> int:
@@ -49,9 +51,9 @@ def next_size(size: int, left: int) -> int:
     return min(4 * size, min(max(left // SIDES + 1, SEGMENT), LONGEST))
 
 
-def count_requests(total: int) -> int:
-    """The number of requests for an object of some bytes, from its start."""
-    count, end, size = 1, first_end(0), first_end(0)
+def count_requests(total: int, first: int = WHOLE) -> int:
+    """The number of requests for an object of some bytes, from its start; with `first=SEGMENT`, for a range."""
+    count, end, size = 1, first, first
     while end < total:
         size = next_size(size, total - end)
         count, end = count + 1, end + size
@@ -115,7 +117,8 @@ class SegmentedBody:
     def _start(self, coming: AsyncIterator[bytes], end: int) -> None:
         segment = _Segment(end - self._next)
         self._segments.append(segment)
-        self._next, self._size = end, next_size(self._size, self._total - end)
+        size = end - self._next
+        self._next, self._size = end, next_size(size, self._total - end)
         segment.future = asyncio.run_coroutine_threadsafe(self._pump(segment, coming), self._loop)
 
     def _take(self, segment: _Segment) -> bytes:
