@@ -106,6 +106,15 @@ def test_a_mistake_has_a_place_and_a_remedy(fetch, code, text):
     assert text in message
 
 
+def test_an_unknown_key_hides_no_other_mistake_of_its_map():
+    entry = {"urll": "a", "mising": "skip", "hosts": ["*"], "bytes": ["a"]}
+    found = problems({"image": entry, "other": {**ROOT, "missing": "drop", "prefix": 1}})
+    assert sorted(code for code, _ in found) == ["E201", "E201", "E201", "E203", "E203", "E210"]
+    text = " ".join(message for _, message in found)
+    assert "unknown key `urll` in `fetch: image`" in text
+    assert "unknown key `prefix` in `fetch: other`" in text
+
+
 @pytest.mark.parametrize(
     ("more", "key"),
     [

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from wdspec.base.errors import did_you_mean, nearest
 from wdspec.spec.language.advice import KEYS, KEYS_IN, advice_on, first_sentence, remedy
-from wdspec.spec.language.effects import OF_SOURCES, inner_model
+from wdspec.spec.language.effects import OF_SOURCES, inner_model, named_model
 from wdspec.spec.language.making import step_meant
 from wdspec.spec.language.options import LoaderOptions
 from wdspec.spec.language.values import Model
@@ -165,6 +165,13 @@ def maps_of(model: type[Model]) -> dict[str, type[Model]]:
     }
 
 
+@cache
+def named_maps_of(model: type[Model]) -> dict[str, type[Model]]:
+    """The keys of a model whose values are maps of names, each with a map with keys."""
+    fields = ((field.alias or name, named_model(field)) for name, field in model.model_fields.items())
+    return {key: inner for key, inner in fields if inner is not None}
+
+
 def refuse_key(name: str, entry: MapEntry, where: str, hint: str, problems: Problems) -> None:
     """Report an unknown key. One with a colon is not shown: it is a line of another file, such as `/etc/shadow`."""
     shown = "…" if ":" in name else name[:60]
@@ -176,12 +183,14 @@ def refuse_key(name: str, entry: MapEntry, where: str, hint: str, problems: Prob
 def check_keys(node: MapNode, model: type[Model], where: str, problems: Problems) -> MapNode:
     """Remove the keys that a model does not have; each one is a problem."""
     known = keys_of(model)
-    inner_models = maps_of(model)
+    inner_models, named_models = maps_of(model), named_maps_of(model)
     entries: dict[str, MapEntry] = {}
     for name, entry in node.entries.items():
         if name in known:
             inner = inner_models.get(name)
             value = _check_inside(entry.value, inner, f"in `{name}`", problems) if inner else entry.value
+            if name in named_models and isinstance(value, MapNode):
+                value = _check_named(value, named_models[name], name, problems)
             entries[name] = entry if value is entry.value else MapEntry(entry.key, value)
         elif name not in _MERGED.get(model, ()):
             hint = "" if problems.full else _hint(name, model, known, entry.value)
@@ -199,6 +208,32 @@ def _check_inside(value: Node, model: type[Model], where: str, problems: Problem
             lambda item: _check_inside(item, model, where, problems) if isinstance(item, MapNode) else item
         )
     return value
+
+
+def _check_named(node: MapNode, model: type[Model], key: str, problems: Problems) -> MapNode:
+    """As `check_keys`, for each map in a map of names.
+
+    An unknown key whose hint names one that is required has its value, so that this one need not be missing, too.
+    """
+    known = keys_of(model)
+    required = [field.alias or name for name, field in model.model_fields.items() if field.is_required()]
+    entries = dict(node.entries)
+    for name, entry in node.entries.items():
+        if not isinstance(entry.value, MapNode):
+            continue
+        given = entry.value.entries
+        kept = check_keys(entry.value, model, f"in `{key}: {name[:60]}`", problems)
+        for needed in (each for each in required if each not in given):
+            hints = (
+                (other, _hint(other, model, known, given[other].value))
+                for other in given
+                if other not in known
+            )
+            found = next((other for other, hint in hints if f"`{needed}`" in hint), None)
+            if found is not None:
+                kept = kept.with_entries({**kept.entries, needed: given[found]})
+        entries[name] = MapEntry(entry.key, kept)
+    return node.with_entries(entries) if entries != node.entries else node
 
 
 def stands_for(key: str, node: MapNode, known: Sequence[str]) -> bool:

@@ -83,6 +83,25 @@ KEYS_IN = {
 }
 """Keys that mean something else in the map of a certain model."""
 
+_OF_OBJECTS = {
+    "offset": "write the start and the end: `seconds: [offset, offset + duration]`",
+    "duration": "write the start and the end: `seconds: [offset, offset + duration]`",
+    "start": "write `seconds: [start, end]` for a time span, or `bytes: [start, stop]`",
+    "end": "write `seconds: [start, end]` for a time span, or `bytes: [start, stop]`",
+    "clip": "write `seconds: [start, end]`; the decoder takes a random part: `video+clip=2s`",
+    "time": "write `seconds: [start, end]`",
+    "from": "the field with the reference is `url`",
+    "path": "the field with the reference is `url`",
+    "prefix": "the directory where references start is `root`",
+    "urls": "write the field with the list of references as `url`",
+    "paths": "write the field with the list of references as `url`",
+    "base": "the directory where references start is `root`",
+    "host": "write `hosts: [cdn.example.org]`",
+    "range": "write `bytes: [start, stop]`",
+    "hash": "write `sha256: hash`",
+    "decode": "write `decode` next to `fetch`: `decode: {image: rgb8}`",
+}
+"""Keys of an entry of `fetch` that do not exist."""
 _TRAINING_LOOP = (
     "the training loop decides how many epochs there are; `epoch` is the length of one, in samples"
 )
@@ -193,6 +212,8 @@ def advice_on(key: str, model: str, value: object) -> str:
         model: the name of the model whose map has it.
         value: its value.
     """
+    if model == "FetchedObject" and key in _OF_OBJECTS:
+        return _OF_OBJECTS[key]
     if key in ("batch_size", "batch") and model == "LoaderOptions":
         return "`batch` belongs at the top level: `batch: 32`"
     if key in ("address", "ray_address", "cluster", "ray") and model == "LoaderOptions":

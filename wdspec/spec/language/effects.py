@@ -216,8 +216,18 @@ OF_SOURCES = frozenset({"dataset", "companions"})
 def inner_model(field: FieldInfo) -> type[Model] | None:
     """The model of the map that a key takes, or of the maps in its list; None for other values."""
     kind = _kind_in(field.annotation)
-    is_named = any(isinstance(mark, FilePath) and mark.in_entries for mark in field.metadata)
-    return None if isinstance(kind, FilePath) or is_named else kind
+    return None if isinstance(kind, FilePath) or has_named_maps(field) else kind
+
+
+def has_named_maps(field: FieldInfo) -> bool:
+    """Whether a key takes a map of names, each with a map of its own."""
+    return any(isinstance(mark, FilePath) and mark.in_entries for mark in field.metadata)
+
+
+def named_model(field: FieldInfo) -> type[Model] | None:
+    """The model of the maps under the names that a key takes; None for other values."""
+    kind = _kind_in(field.annotation) if has_named_maps(field) else None
+    return None if isinstance(kind, FilePath) else kind
 
 
 Paths = dict[str, FilePath | type[Model]]

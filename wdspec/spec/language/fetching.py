@@ -17,7 +17,7 @@ from pydantic import (
 )
 
 from wdspec.base.amounts import pluralize
-from wdspec.base.errors import UrlError, did_you_mean
+from wdspec.base.errors import UrlError
 from wdspec.spec.language import values
 from wdspec.spec.language.effects import FOR_DIGEST
 from wdspec.spec.language.expressions import (
@@ -40,26 +40,6 @@ _ROOT_HINT = "write the URL or the path of one directory: `root: s3://bucket/ima
 _HOSTS_HINT = (
     "write the host of the URLs, such as `hosts: [cdn.example.org]`; docs/references.md has all forms"
 )
-
-
-_HINTS = {
-    "offset": "write the start and the end: `seconds: [offset, offset + duration]`",
-    "duration": "write the start and the end: `seconds: [offset, offset + duration]`",
-    "start": "write `seconds: [start, end]` for a time span, or `bytes: [start, stop]`",
-    "end": "write `seconds: [start, end]` for a time span, or `bytes: [start, stop]`",
-    "clip": "write `seconds: [start, end]`; the decoder takes a random part: `video+clip=2s`",
-    "time": "write `seconds: [start, end]`",
-    "from": "the field with the reference is `url`",
-    "path": "the field with the reference is `url`",
-    "prefix": "the directory where references start is `root`",
-    "urls": "write the field with the list of references as `url`",
-    "paths": "write the field with the list of references as `url`",
-    "base": "the directory where references start is `root`",
-    "host": "write `hosts: [cdn.example.org]`",
-    "range": "write `bytes: [start, stop]`",
-    "hash": "write `sha256: hash`",
-    "decode": "write `decode` next to `fetch`: `decode: {image: rgb8}`",
-}
 
 
 def read_root(value: Any) -> Any:
@@ -287,11 +267,6 @@ def _read_entry(value: Any) -> Any:
     if not isinstance(value, (dict, FetchedObject)):
         hint = f"write the field with the reference, or a map: `{EXAMPLE}`"
         values.refuse("E202", f"expected a field or a map with `url`, but this is {describe(value)}", hint)
-    known = [field.alias or name for name, field in FetchedObject.model_fields.items()]
-    for key in value if isinstance(value, dict) else ():
-        if key not in known:
-            hint = _HINTS.get(key) or did_you_mean(key, known) or f"the keys here are {', '.join(known)}"
-            values.refuse("E201", f"unknown key {quote(str(key))} of an object", hint, str(key))
     return value
 
 
