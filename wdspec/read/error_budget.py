@@ -126,6 +126,8 @@ class ErrorBudget(SourceCounts):
     delivered or skipped so far in this process. Each worker process applies both limits to its own counts.
     """
 
+    lack = ""
+    """What the sample lacks that `missing: skip` of `fetch` dropped last, in words."""
     _shards_before = 0
     """The number of shards opened when the store last denied access."""
     _said: frozenset[str] = frozenset()

@@ -28,6 +28,7 @@ from wdspec.fields.extensions import Naming, NamingWithAsides
 from wdspec.fields.measures import Measures
 from wdspec.fields.samples import SampleFields
 from wdspec.read.error_budget import ErrorBudget
+from wdspec.read.left import OF_OBJECTS
 from wdspec.spec.language.expressions import MISSING, Expression, Path, describe_path
 from wdspec.spec.language.fetching import FetchedObject, parse_url
 from wdspec.spec.spec import Source, Spec
@@ -389,10 +390,12 @@ class FetchedField:
             )
         return digest
 
-    def lacking(self, why: str) -> FieldError:
+    def lacking(self, why: str, has_reference: bool) -> FieldError:
         """Return the error for a sample without an object."""
         if self.missing == "skip":
-            return LeftOutError("", cause="missing")
+            name = f"`{self.entry.url}`"
+            what = f"{OF_OBJECTS[0]}that {name} names" if has_reference else f"{OF_OBJECTS[1]}{name}"
+            return LeftOutError(f"{what} for `{self.name}`", cause="missing")
         hint = "set `missing: skip` to leave out such samples, or `missing: none`"
         return self._error(f"{why}; {hint}", "D262")
 
@@ -454,6 +457,7 @@ class Objects:
                 whole.update(started.take(raw))
             except LeftOutError as error:
                 budget.dropped[error.cause] += 1
+                budget.lack = error.message
                 return None
             except Exception as error:
                 budget(error, "decode", url=raw["__url__"], key=raw["__key__"])
@@ -478,15 +482,7 @@ class Objects:
         """Start to read the objects of a raw sample. Errors are raised when they are taken."""
         started = StartedSample()
         try:
-            values = measure(raw)
-            if values is None:
-                raise LeftOutError("", cause="missing")
-            named = []
-            for each in self.fetched:
-                count = len(each.entry.origins)
-                references, values = each.references_of(values[:count]), values[count:]
-                is_list = isinstance(references, list)
-                named.append((each, references if isinstance(references, list) else [references], is_list))
+            named = self.references_of(measure, raw)
             is_alone = sum(len(references) for _, references, _ in named) == 1
             for each, references, is_list in named:
                 fetches = deque[Fetch | None]()
@@ -498,6 +494,26 @@ class Objects:
         except Exception as error:
             started.error = error
         return started
+
+    def references_of(
+        self, measure: Measures, raw: Sample
+    ) -> list[tuple[FetchedField, list[Reference | None], bool]]:
+        """Return what a raw sample names for each field, and whether it has a list for it.
+
+        Raises:
+            LeftOutError: the sample is to be left out.
+            FieldError: a value is not a reference, or not an allowed one.
+        """
+        values = measure(raw)
+        if values is None:
+            raise LeftOutError("", cause="missing")
+        named = []
+        for each in self.fetched:
+            count = len(each.entry.origins)
+            references, values = each.references_of(values[:count]), values[count:]
+            is_list = isinstance(references, list)
+            named.append((each, references if isinstance(references, list) else [references], is_list))
+        return named
 
 
 MOST_AHEAD = 128
@@ -680,7 +696,7 @@ def _take(field: FetchedField, fetch: Fetch | None, at: int | None) -> bytes | N
                 why = error.message
         if field.missing == "none":
             return None
-        raise field.lacking(why)
+        raise field.lacking(why, fetch is not None)
     except FieldError as error:
         raise field.place(error, at) from error.__cause__
 

@@ -15,6 +15,8 @@ PARTS = frozenset({"subset", "keys"})
 """Causes that say which samples to read, and so how many are left: only what others drop can be too much."""
 LACKS = "lack "
 """Start of a cause of `missing: skip`, with the field that the samples lack."""
+OF_OBJECTS = (f"{LACKS}the object ", f"{LACKS}the reference ")
+"""Starts of causes of `missing: skip` in `fetch`."""
 _REMEDIES = {
     "where": "correct `where: {source.where:.80}`",
     "select": "correct the function `{source.select}`",
@@ -39,7 +41,9 @@ def lost_part(samples: int, causes: Mapping[str, int]) -> float:
 
 
 def cause_in_words(cause: str) -> str:
-    """A cause for "dropped by …": `` `where` ``, or `` `missing` `` for samples that lack a field."""
+    """A cause for "dropped by …": `` `where` ``, or `` `missing` `` for samples that lack a field or an object."""
+    if cause.startswith(OF_OBJECTS):
+        return f"`missing` of `fetch: {cause.rpartition(' for `')[2]}"
     return "`missing`" if cause.startswith(LACKS) else f"`{cause}`"
 
 
@@ -71,6 +75,11 @@ def describe_left(
     remedy = _REMEDIES.get(first, "").format(source=source)
     if "`join`" in first:
         remedy = "compare the keys of both sides of the `join` or `lookup`, or set `missing: none` there"
+    elif first.startswith(OF_OBJECTS):
+        remedy = (
+            "compare the references and `root` with the names of the objects (`wdspec resolve` shows where they "
+            "start), or set `missing: none` to get None"
+        )
     elif first.startswith(LACKS) or first == "missing":
         remedy = (
             "compare the names with those of its files (`wdspec ls`), name an alternative with `;`, or set "

@@ -85,7 +85,7 @@ def expected_counts(collection: CheckedData) -> Iterator[DataProblem]:
         if expect.dropped is not None and part > expect.dropped and facts.delivered:
             message = (
                 f"{percent(part)} of {pluralize(facts.samples, 'sample')} are dropped by "
-                f"{join_names(cause_in_words(cause) for cause in facts.causes)}, but at most "
+                f"{join_names(dict.fromkeys(map(cause_in_words, facts.causes)))}, but at most "
                 f"{100 * expect.dropped:g}% is expected"
             )
             yield DataProblem("D215", message, source.name)

@@ -256,7 +256,9 @@ class _Reading:
                 if sample is not None:
                     watch.decoded(sample, raw, index, offset)
                 elif budget.dropped["missing"] > missing:
-                    self._lacking[self.look.parts.transform.fields.naming.describe_lack(raw)] += 1
+                    naming = self.look.parts.transform.fields.naming
+                    self._lacking[budget.lack or naming.describe_lack(raw)] += 1
+                    budget.lack = ""
                 elif budget.dropped.total() == dropped and self._errors == errors:
                     watch.leave_out()
                 dropped, missing = budget.dropped.total(), budget.dropped["missing"]
