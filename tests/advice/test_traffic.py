@@ -2,12 +2,16 @@
 
 import http.client
 import json
+import random
+import shutil
 import subprocess
 import tarfile
 import tempfile
 import threading
 from http.server import BaseHTTPRequestHandler
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import yaml
 from commandline import within
@@ -379,10 +383,106 @@ def test_what_only_reading_shows_is_named(s3, bucket):
     write(folder, dataset=[fetched, by_name, table], batch=1, epoch={"samples": 3}, **keys)
     within("lock", "s.yaml", folder=folder)
     found = traffic(folder)
-    assert [(each["source"], each["what"]) for each in found["unknown"]] == [("r", "fetch"), ("n", "join")]
-    assert [each["requests"] for each in found["sources"]] == [1, 1, None]
+    unknown = [(each["source"], each["what"]) for each in found["unknown"]]
+    assert unknown == [("r", "fetch"), ("n", "join"), ("t", "shards")]
+    assert [each["requests"] for each in found["sources"]] == [1, 1]
     shown = " ".join(within("explain", "s.yaml", folder=folder)[0].split())
-    assert "excluding the objects of r, the partners of n, of which this is unknown" in shown
+    assert "excluding the objects of r, the partners of n, t, of which this is unknown" in shown
+
+
+def write_table(path, rows, size, group):
+    rng = random.Random(path.name)
+    columns = {name: [rng.randbytes(size) for _ in range(rows)] for name in ("first", "image", "last")}
+    table = pa.table({**columns, "text": [f"{path.name} {at}" for at in range(rows)]})
+    pq.write_table(table, path, row_group_size=group, compression="none")
+
+
+@pytest.mark.parametrize("is_cached", [False, True])
+@pytest.mark.parametrize(
+    ("extensions", "size", "group"),
+    [("text", 20_000, 10), ("image", 20_000, 10), ("first text", 20_000, 40), ("image", 400, 10)],
+)
+def test_of_a_table_the_columns_that_are_read_are_counted(s3, bucket, extensions, size, group, is_cached):
+    folder, proxy, keys = bucket
+    if is_cached and extensions != "image":
+        return  # whole files
+    keys |= {"cache": "copies"} if is_cached else {}
+    for number in range(3):
+        write_table(folder / f"t-{number}.parquet", 120, size, group)
+    put(s3, *folder.glob("t-*.parquet"))
+    source = {"name": "t", "shards": f"s3://{CONTAINER}/t-{{0..2}}.parquet", "extensions": extensions}
+    write(folder, dataset=[source], batch=5, epoch="pass", stats="stats.json", **keys)
+    within("lock", "s.yaml", folder=folder)
+    if not is_cached:
+        assert [each["what"] for each in traffic(folder)["unknown"]] == ["shards"]
+    within("stats", "s.yaml", "-o", "stats.json", "--jobs", "0", folder=folder)
+    read(folder, 1)  # this process knows the columns of the first shard from now on
+    found = check_run(folder, proxy, 2, off=0) if not is_cached else traffic(folder)
+    whole = sum(path.stat().st_size for path in folder.glob("t-*.parquet"))
+    (store,) = found["from_stores"]
+    if is_cached:
+        assert (store["bytes"], store["requests"]) == (whole, 3)
+    elif size > 1000:
+        assert store["bytes"] < whole / 2
+
+
+def test_what_a_table_needs_is_unknown_after_a_change_of_its_columns(s3, bucket):
+    folder, _, keys = bucket
+    write_table(folder / "t.parquet", 20, 100, 10)
+    put(s3, folder / "t.parquet")
+    source = {"name": "t", "shards": f"s3://{CONTAINER}/t.parquet", "extensions": "text"}
+    write(folder, dataset=[source], batch=5, epoch="pass", stats="stats.json", **keys)
+    within("stats", "s.yaml", "-o", "stats.json", "--jobs", "0", folder=folder)
+    assert traffic(folder)["unknown"] == []
+    for change in ({"extensions": "image text"}, {"where": "text.length > 3", "extensions": "image"}):
+        write(folder, dataset=[source | change], batch=5, epoch="pass", stats="stats.json", **keys)
+        assert [each["what"] for each in traffic(folder)["unknown"]] == ["shards"]
+        within("stats", "s.yaml", "-o", "stats.json", "--jobs", "0", folder=folder)
+        assert traffic(folder)["unknown"] == []
+
+
+@pytest.mark.parametrize("kind", ["ranges", "whole", "cached"])
+def test_objects_that_samples_name_are_counted_by_their_number_and_bytes(s3, bucket, kind):
+    folder, proxy, keys = bucket
+    keys |= {"cache": "copies"} if kind == "cached" else {}
+    rng = random.Random(kind)
+    sizes = {f"o{number}.bin": rng.randrange(100, 5000) for number in range(90)}
+    for name, length in sizes.items():
+        (folder / name).write_bytes(rng.randbytes(length))
+    put(s3, *folder.glob("o*.bin"))
+    names = iter(sizes)
+    rows = [[next(names) for _ in range(number % 4)] for number in range(60)]
+    lines = [
+        {"__key__": str(at), "urls": urls, "starts": [3] * len(urls), "stops": [90] * len(urls)}
+        for at, urls in enumerate(rows)
+    ]
+    (folder / "r.jsonl").write_text("".join(f"{json.dumps(each)}\n" for each in lines))
+    put(s3, folder / "r.jsonl")
+    entry = {"url": "urls", "root": f"s3://{CONTAINER}/"}
+    entry |= {"bytes": ["starts", "stops"]} if kind == "ranges" else {}
+    source = {
+        "name": "r",
+        "shards": f"s3://{CONTAINER}/r.jsonl",
+        "fetch": {"bin": entry},
+        "where": 'fields["__key__"] != "7"',
+    }
+    write(folder, dataset=[source], batch=5, epoch="pass", stats="stats.json", **keys)
+    within("stats", "s.yaml", "-o", "stats.json", "--jobs", "0", folder=folder)
+    if kind != "ranges":
+        assert [each["what"] for each in traffic(folder)["unknown"]] == ["fetch"]
+        within("stats", "s.yaml", "-o", "stats.json", "--lengths", "--jobs", "0", folder=folder)
+    named = [name for at, urls in enumerate(rows) for name in urls if at != 7]
+    shutil.rmtree(folder / "copies", ignore_errors=True)  # those of measuring
+    proxy.reset()
+    found, (store,) = traffic(folder), traffic(folder, "--epochs", "2", command="simulate")["from_stores"]
+    assert not proxy.requests
+    read(folder, 2)
+    times = 1 if kind == "cached" else 2
+    assert (store["bytes"], store["requests"]) == (proxy.bytes, proxy.requests)
+    assert proxy.requests == times * (1 + len(named))
+    (objects,) = [each for each in found["sources"] if each["what"] == "fetch"]
+    assert objects["requests"] == len(named)
+    assert objects["bytes"] == sum(87 if kind == "ranges" else sizes[name] for name in named)
 
 
 def test_simulate_and_diff_show_what_is_read(bucket):

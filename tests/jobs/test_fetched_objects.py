@@ -118,6 +118,31 @@ def test_check_reports_objects_that_are_missing_wrong_or_not_allowed(tmp_path, s
     assert "3 errors" in shown
 
 
+def test_check_says_which_objects_and_references_the_samples_lack_that_it_leaves_out(tmp_path):
+    (tmp_path / "objects").mkdir()
+    (tmp_path / "objects" / "here").write_bytes(b"x")
+    rows = [("gone", "here"), ("here", None), ("", "gone"), (["here", "gone"], "here")]
+    lines = [{"__key__": str(at), "a": one, "b": other} for at, (one, other) in enumerate(rows)]
+    (tmp_path / "rows.jsonl").write_text("".join(f"{json.dumps(each)}\n" for each in lines))
+    fetch = {name: {"url": name[0], "root": "objects", "missing": "skip"} for name in ("a1", "b1")}
+    source = {"name": "s", "shards": "rows.jsonl", "fetch": fetch}
+    (tmp_path / "spec.yaml").write_text(json.dumps({"dataset": [source]}))
+    shown, _ = within("check", "spec.yaml", "--jobs", 0, folder=tmp_path, code=1)
+    assert (
+        "no sample of `s` is left: 2 of 4 lack the object that `a` names for `a1`, 1 lack the reference `a` for `a1`, "
+        "1 lack the reference `b` for `b1`"
+    ) in " ".join(shown.split())
+    shown, _ = within("check", "spec.yaml", "--jobs", 0, "--format", "json", folder=tmp_path, code=1)
+    assert '"lack the object that `a` names for `a1`": 2' in shown
+    source["expect"] = {"dropped": 0.1}
+    (tmp_path / "rows.jsonl").write_text('{"__key__": "1", "a": "here", "b": "gone"}\n')
+    (tmp_path / "spec.yaml").write_text(json.dumps({"dataset": [source]}))
+    shown, _ = within("check", "spec.yaml", "--jobs", 0, folder=tmp_path, code=1)
+    assert "no sample of `s` is left: 1 of 1 lack the object that `b` names for `b1`" in " ".join(
+        shown.split()
+    )
+
+
 def test_explain_says_where_objects_come_from_without_secrets(tmp_path, server):
     spec = spec_of(tmp_path, server, ["ok/0"])
     spec.write_text(spec.read_text().replace("http://", "http://user:canary@"))
@@ -131,6 +156,8 @@ def test_explain_says_where_objects_come_from_without_secrets(tmp_path, server):
 def test_explain_counts_the_requests_of_each_store_by_the_shares(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text("".join(json.dumps({"__key__": str(at), "url": str(at)}) + "\n" for at in range(8)))
+    urls = tmp_path / "urls.jsonl"
+    urls.write_text('{"__key__": "1", "url": "https://a.org/1"}\n')
     fetch = {
         "a": {"url": "url", "root": "s3://bucket/x/"},
         "b": {"url": "url", "root": "s3://bucket/", "seconds": [0, 1]},
@@ -140,7 +167,7 @@ def test_explain_counts_the_requests_of_each_store_by_the_shares(tmp_path):
             {"name": "many", "shards": str(path), "probability": 0.5, "fetch": fetch},
             {
                 "name": "hosts",
-                "shards": str(path),
+                "shards": str(urls),
                 "probability": 0.25,
                 "fetch": {"c": {"url": "url", "hosts": ["a.org"]}},
             },
@@ -161,6 +188,38 @@ def test_explain_counts_the_requests_of_each_store_by_the_shares(tmp_path):
         ("a.org", ["hosts"]),
     ]
     assert [each["per_sample"] for each in objects] == pytest.approx([1.5, 0.25], abs=0.02)
+
+
+def test_explain_counts_a_request_for_each_item_of_a_list(tmp_path):
+    rows = [["a", "b", "c"], [], ["d", None], "e", None]
+    path = tmp_path / "a.jsonl"
+    path.write_text(
+        "".join(json.dumps({"__key__": str(at), "urls": urls}) + "\n" for at, urls in enumerate(rows))
+    )
+    fetch = {"bin": {"url": "urls", "root": "s3://bucket/", "missing": "none"}}
+    spec = {
+        "dataset": [{"name": "a", "shards": str(path), "fetch": fetch}],
+        "batch": 4,
+        "stats": "stats.json",
+    }
+
+    def objects(**keys):
+        (tmp_path / "spec.json").write_text(json.dumps(spec | keys))
+        shown = within("explain", "spec.json", "--format", "json", folder=tmp_path)[0]
+        return [(each["per_sample"], each["is_least"]) for each in json.loads(shown)["objects"]]
+
+    assert objects() == [(1.0, False)]  # 5 of 5 samples
+    spec["dataset"][0]["where"] = 'fields["__key__"] in ["0", "1"]'
+    assert objects() == [(1.5, False)]
+    # Where no shard is local, `stats` counts.
+    spec["dataset"][0] |= {"shards": f"pipe:cat {path}", "format": "jsonl"}
+    assert objects() == [(1.0, True)]
+    shown = " ".join(within("explain", "spec.json", folder=tmp_path)[0].split())
+    assert "at least 1 to s3://bucket; at least 1,000 per second" in shown
+    within("stats", "spec.json", "-o", "stats.json", "--jobs", "0", folder=tmp_path)
+    assert objects() == [(1.5, False)]
+    fetch["bin"]["url"] = "other"  # what was counted is something else
+    assert objects() == [(1.0, True)]
 
 
 def test_resolve_shows_where_references_start(tmp_path, server):

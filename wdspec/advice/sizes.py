@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
 from wdspec.base.errors import UsageError, WdspecError
 from wdspec.shards.lock import Lock, LockedSource, lock_name
 from wdspec.spec.files import MOST_DATA, ReadFile
-from wdspec.spec.measurements import MeasuredShard, Measurements
+from wdspec.spec.measurements import MeasuredShard, Measurements, NamedObjects, Requested
 from wdspec.spec.spec import Source, Spec
 
 
@@ -58,12 +58,35 @@ class KnownSizes:
         locked = self._locked(source)
         return {url: size for each in (locked.tables if locked else ()) for url, size in _sizes(each).items()}
 
+    def requested(self, source: Source, requesting: str) -> Mapping[str, Requested]:
+        """What a run requests of shards of which it reads parts, by URL, as far as it was measured.
+
+        Args:
+            source: the source.
+            requesting: `digest_requesting` of the source.
+        """
+        shards = self._measured(source) if self._is_measured(source, requesting) else {}
+        return {url: each.requested for url, each in shards.items() if each.requested is not None}
+
+    def objects(self, source: Source, requesting: str, shards: Iterable[str]) -> Mapping[str, NamedObjects]:
+        """The objects that all shards of a source name, by entry of `fetch`; empty if they were not counted."""
+        measured = self._measured(source) if self._is_measured(source, requesting) else {}
+        found = [measured[url].objects if url in measured else {} for url in shards]
+        if not found or not all(found):
+            return {}
+        return {name: _sum([each[name] for each in found]) for name in source.fetch}
+
+    def _is_measured(self, source: Source, requesting: str) -> bool:
+        found = None if self.measurements is None else self.measurements.sources.get(source.name)
+        return found is not None and found.requesting == requesting
+
     def count_samples(self, source: Source) -> int | None:
-        """The samples of a source that are read: those that it declares, or those that were measured."""
+        """The samples of a source that are read: those that its selection keeps, those that it declares, or all."""
+        shards = self._measured(source).values()
+        if shards and (source.samples is None or any(shard.kept is not None for shard in shards)):
+            return sum(shard.samples if shard.kept is None else shard.kept[0] for shard in shards)
         if source.samples is not None:
             return source.samples
-        if shards := self._measured(source):
-            return sum(shard.samples if shard.kept is None else shard.kept[0] for shard in shards.values())
         locked = self._locked(source)
         return locked.samples if locked else None
 
@@ -72,6 +95,15 @@ class KnownSizes:
 
     def _locked(self, source: Source) -> LockedSource | None:
         return None if self.lock is None else self.lock.sources.get(source.name)
+
+
+def _sum(parts: Sequence[NamedObjects]) -> NamedObjects:
+    sizes = [each.bytes for each in parts if each.bytes is not None]
+    return NamedObjects(
+        sum(each.requests for each in parts),
+        sum(each.objects for each in parts),
+        sum(sizes) if len(sizes) == len(parts) else None,
+    )
 
 
 def _sizes(locked: LockedSource) -> Mapping[str, int | None]:

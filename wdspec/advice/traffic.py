@@ -14,15 +14,21 @@ from typing import Any, NamedTuple
 from wdspec.advice.explanation import PER_UNENDING, Explanation
 from wdspec.advice.sizes import KnownSizes
 from wdspec.base.amounts import join_names, pluralize, size
+from wdspec.base.errors import WdspecError
 from wdspec.formats.compression import format_of
 from wdspec.formats.readers import seeks
 from wdspec.shards.lookup_tables import table_url
 from wdspec.spec.files import ReadFile, read_from_disk
+from wdspec.spec.language.fetching import FetchedObject
+from wdspec.spec.measurements import NamedObjects, Requested
+from wdspec.spec.reading import digest_requesting
 from wdspec.spec.spec import Source
 from wdspec.storage.storage import Storage
+from wdspec.urls.references import parse_place
 from wdspec.urls.urls import ShardUrl, scheme_of
 
 LOCAL = "local files"
+NOTHING: Mapping[str, Requested] = {}
 
 
 @dataclass(frozen=True)
@@ -31,13 +37,13 @@ class SourceTraffic:
 
     source: str
     what: str
-    """`shards`, `join` (their partners) or `lookup` (tables)."""
+    """`shards`, `join` (their partners), `lookup` (tables) or `fetch` (objects that samples name)."""
     store: str
     """`s3://bucket`, or `local files`."""
     shards: int
-    """The number of shards, partners or tables."""
+    """The number of shards, partners, tables or objects."""
     bytes: int
-    """Of all of them, as they are stored."""
+    """Of all of them, as they are stored; of those that are read in part, the bytes that are requested."""
     requests: int | None
     """Requests for each of them once, without faults; None if the store does not say."""
     passes: float
@@ -181,29 +187,41 @@ def find_traffic(explanation: Explanation, read: ReadFile = read_from_disk) -> T
         source, shards = reading.source, explanation.shards.lists[reading.source.name]
         storage = explanation.shards.storages[source.name]
         sizes = known.of_shards(source)
+        requesting = requesting_of(explanation, source)
         if source.fetch:
-            unknown.append(Unknown(source.name, "fetch"))
-        if reading.passes is None or any(sizes.get(shard.text) is None for shard in shards):
+            objects = known.objects(source, requesting, shards.texts())
+            fetched = _count_objects(reading, objects, storage)
+            unknown += [Unknown(source.name, "fetch")] if fetched is None else []
+            found += fetched or []
+        requested = known.requested(source, requesting)
+        parts = _count(reading, "shards", shards, sizes, source.format, storage, requested)
+        if parts is None:
             unknown.append(Unknown(source.name, "shards"))
             continue
-        found += _count(reading, "shards", shards, sizes, source.format, storage)
+        found += parts
         for place, join in enumerate(source.join):
             sizes = known.of_partners(source)
             partners = [shard.partners[place] for shard in shards]
             is_out_of_order = join.on is not None and _is_requested(partners, storage)
-            if is_out_of_order or any(sizes.get(partner.text) is None for partner in partners):
-                unknown.append(Unknown(source.name, "join"))
-            else:
-                found += _count(reading, "join", partners, sizes, join.format, storage)
+            parts = (
+                None if is_out_of_order else _count(reading, "join", partners, sizes, join.format, storage)
+            )
+            unknown += [Unknown(source.name, "join")] if parts is None else []
+            found += parts or []
         for table in map(table_url, source.lookup):
-            length = known.of_tables(source).get(table.text)
-            if length is None:
-                unknown.append(Unknown(source.name, "lookup"))
-            else:
-                once = Reading(source, 1.0, [1.0])
-                found += _count(once, "lookup", [table], {table.text: length}, None, storage)
+            parts = _count(
+                Reading(source, 1.0, [1.0]), "lookup", [table], known.of_tables(source), None, storage
+            )
+            unknown += [Unknown(source.name, "lookup")] if parts is None else []
+            found += parts or []
     found = list(_with_room(explanation, found))
     return Traffic(tuple(found), tuple(dict.fromkeys(unknown)), known.by, per)
+
+
+def requesting_of(explanation: Explanation, source: Source) -> str:
+    """`digest_requesting` of a source."""
+    files = explanation.shards.files.get(source.name, {})
+    return digest_requesting(explanation.spec.by_which(source), source, files)
 
 
 class Reading(NamedTuple):
@@ -286,26 +304,35 @@ def _count(
     sizes: Mapping[str, int | None],
     format: str | None,
     storage: Storage,
-) -> Iterator[SourceTraffic]:
-    """What is read of some objects, for each store."""
+    requested: Mapping[str, Requested] = NOTHING,
+) -> list[SourceTraffic] | None:
+    """Return what is read of some objects, for each store; None if it is unknown.
+
+    Args:
+        sizes: the bytes of the objects.
+        format: their format; None if they are always read whole.
+        requested: what is requested of those that are read in part.
+    """
+    if reading.passes is None:
+        return None
     parts: dict[str, SourceTraffic] = {}
     for shard, times in zip(objects, reading.opened, strict=True):
-        location = storage.resolve(shard).location
-        store, length = store_of_location(location), sizes[shard.text] or 0
+        location, length = storage.resolve(shard).location, sizes.get(shard.text)
+        if length is None:
+            return None
+        store = store_of_location(location)
         known = parts.get(store)
         if known is None:
             is_cached = storage.cache is not None and store != LOCAL
             known = SourceTraffic(
-                reading.source.name, what, store, 0, 0, 0, reading.passes or 0.0, 0.0, 0.0, is_cached
+                reading.source.name, what, store, 0, 0, 0, reading.passes, 0.0, 0.0, is_cached
             )
         requests = storage.count_requests(location, length)
-        if (
-            store != LOCAL
-            and not known.is_cached
-            and format is not None
-            and seeks(format_of(shard.text, format))
-        ):
-            requests = None  # only what it needs, in ranges that its footer decides
+        is_in_part = format is not None and seeks(format_of(shard.text, format))
+        if is_in_part and store != LOCAL and not known.is_cached:
+            if (part := requested.get(shard.text)) is None:
+                return None
+            length, requests = part.bytes, _count_ranges(part, location, storage)
         parts[store] = replace(
             known,
             shards=known.shards + 1,
@@ -314,7 +341,62 @@ def _count(
             read_bytes=known.read_bytes + length * times,
             read_requests=_sum(known.read_requests, requests, times),
         )
-    yield from parts.values()
+    return list(parts.values())
+
+
+def _count_ranges(part: Requested, location: str, storage: Storage) -> int | None:
+    """The requests for parts of a shard; None if its store does not say."""
+    is_one = storage.count_requests(location, _LONG)
+    return is_one and (part.ranges if is_one == 1 else part.parts)
+
+
+_LONG = 1 << 40
+"""Bytes of an object that stores are asked for in parts, if they are asked so."""
+
+
+def _count_objects(
+    reading: Reading, objects: Mapping[str, NamedObjects], storage: Storage
+) -> list[SourceTraffic] | None:
+    """Return what is read of the objects that samples name, for each entry of `fetch`; None if it is unknown."""
+    found: list[SourceTraffic] = []
+    for name, entry in reading.source.fetch.items():
+        named, location = objects.get(name), location_of(entry, storage)
+        if named is None or named.bytes is None or reading.passes is None or location is None:
+            return None
+        store = store_of_location(location)
+        is_cached = storage.cache is not None and store != LOCAL
+        is_in_part = entry.span is not None or entry.seconds is not None
+        if entry.seconds is not None or (is_cached and (is_in_part or named.objects < named.requests)):
+            return None  # copies are of whole objects, and of each one once
+        each = storage.count_requests(location, named.bytes // max(1, named.requests))
+        requests = None if each is None else each * named.requests
+        found.append(
+            SourceTraffic(
+                reading.source.name,
+                "fetch",
+                store,
+                named.objects,
+                named.bytes,
+                requests,
+                reading.passes,
+                named.bytes * reading.passes,
+                _sum(0.0, requests, reading.passes),
+                is_cached,
+            )
+        )
+    return found
+
+
+def location_of(entry: FetchedObject, storage: Storage) -> str | None:
+    """Where the objects of an entry of `fetch` are; None if references say it themselves."""
+    if entry.root is None:
+        places = [place for place in map(parse_place, entry.hosts) if place.scheme]
+        is_one = len(places) == 1 and "*" not in places[0].host
+        return f"{places[0].scheme}://{places[0].host}" if is_one else None
+    try:
+        return storage.resolve(ShardUrl(entry.root, "/")).location
+    except WdspecError:  # reading the first object raises it
+        return entry.root
 
 
 def _sum(total: float | None, more: int | None, times: float) -> Any:

@@ -162,9 +162,15 @@ def _summary(explanation: Explanation) -> Iterator[Row]:
 def _describe_objects(objects: Sequence[ObjectRequests]) -> str:
     """How many requests the objects of samples take, and of which stores."""
     whole = sum(each.per_sample for each in objects)
-    parts = ", ".join(f"{each.per_sample:.3g} to {each.store}" for each in objects)
+    parts = ", ".join(
+        f"{'at least ' if each.is_least else ''}{each.per_sample:.3g} to {each.store}" for each in objects
+    )
     each_second = output.number(round(1000 * whole))
-    return f"requests per sample: {parts}; {each_second} per second at 1,000 samples per second"
+    least = "at least " if any(each.is_least for each in objects) else ""
+    unknown = "; a list of references is one for each item, which `wdspec stats` counts" if least else ""
+    return (
+        f"requests per sample: {parts}; {least}{each_second} per second at 1,000 samples per second{unknown}"
+    )
 
 
 def _describe_traffic(traffic: Traffic) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 import warnings
 from array import array
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
@@ -23,6 +24,8 @@ from wdspec.advice.unknown_keys import UnknownKeys
 from wdspec.base.errors import ShardError, UsageError
 from wdspec.base.progress import with_progress
 from wdspec.fields.values import sides_of
+from wdspec.formats.compression import format_of
+from wdspec.formats.readers import seeks
 from wdspec.formats.samples import Unread
 from wdspec.jobs.engine import Engine
 from wdspec.jobs.job import (
@@ -35,6 +38,7 @@ from wdspec.jobs.job import (
     read_earlier,
 )
 from wdspec.read.error_budget import ErrorBudget
+from wdspec.read.object_count import count_objects
 from wdspec.read.pass_count import KeepingCount, count_shard, mark_distance, measure_costs
 from wdspec.read.shard import Piece, SampleReader
 from wdspec.read.transform import parts_of
@@ -46,13 +50,22 @@ from wdspec.spec.measurements import (
     MeasuredShard,
     MeasuredSource,
     Measurements,
+    Requested,
     SampleCosts,
     Spread,
 )
-from wdspec.spec.reading import digest_costing, digest_decoding, digest_keeping, digest_shards
+from wdspec.spec.reading import (
+    digest_costing,
+    digest_decoding,
+    digest_keeping,
+    digest_requesting,
+    digest_shards,
+)
 from wdspec.spec.spec import Source, Spec
+from wdspec.stores.object_requests import SEGMENT, count_requests
 from wdspec.stores.outputs import save
 from wdspec.stores.store import ObjectStat
+from wdspec.urls.urls import ShardUrl
 
 SAVE_EVERY = 30.0
 """The file is saved about every this many seconds."""
@@ -114,6 +127,11 @@ class StatsJob(ShardJob[MeasureTask, MeasuredShard]):
             source.name: digest_keeping(spec.by_which(source), source, files.get(source.name, {}))
             for source in spec.collections
         }
+        self._requesting = {
+            source.name: digest_requesting(spec.by_which(source), source, files.get(source.name, {}))
+            for source in spec.collections
+            if source.fetch or self._has_tables(source)
+        }
         planner = WindowPlanner.of(spec) if any(self._costing.values()) else None
         self._decoding: dict[str, str] = {}
         """How values are decoded, for the sources whose values are measured."""
@@ -142,6 +160,10 @@ class StatsJob(ShardJob[MeasureTask, MeasuredShard]):
         ]
         """New and changed shards."""
 
+    def _has_tables(self, source: Source) -> bool:
+        """Whether parts of shards are read."""
+        return any(seeks(format_of(text, source.format)) for text in self._shards.lists[source.name].texts())
+
     def _recall(self, source: Source, before: Measurements | None, lengths: bool) -> None:
         """Ask the store which shards of a source are unchanged."""
         shards = self._shards.lists[source.name]
@@ -156,7 +178,9 @@ class StatsJob(ShardJob[MeasureTask, MeasuredShard]):
             self._decoding[source.name] = decoding
         has_cost = then is not None and then.costing == self._costing[source.name]
         has_kept = then is not None and self._keeping[source.name] in ("", then.keeping)
-        if before is None or then is None or (lengths and not has_lengths) or not (has_cost and has_kept):
+        is_asked = then is not None and then.requesting == self._requesting.get(source.name, "")
+        is_same = has_cost and has_kept and is_asked and (has_lengths or not lengths)
+        if before is None or then is None or not is_same:
             return
         found = find_measured(before, self._spec, source, self._shards.storages[source.name], shards)
         title = f"asking about {source.name}"
@@ -253,6 +277,7 @@ class StatsJob(ShardJob[MeasureTask, MeasuredShard]):
             self._decoding.get(source.name, ""),
             *self._mean_cost(source.name, shards),
             *self._count_kept(source.name, shards),
+            self._requesting.get(source.name, ""),
         )
 
     def _count_kept(self, name: str, shards: Mapping[str, MeasuredShard]) -> tuple[int | None, str]:
@@ -295,7 +320,11 @@ def measure_shard(task: MeasureTask) -> MeasuredShard:
         _measure_joined(task, bare, budget, sizes)
     if task.counts_kept:
         count = KeepingCount(parts).read(task.shard, count)
-    lengths = _measure_lengths(task) if task.lengths else {}
+    _, objects = count_objects(parts, task.shard)
+    lengths: Mapping[str, Spread] = {}
+    if task.lengths:
+        lengths, sizes_of = _measure_lengths(task)
+        objects = {name: each._replace(bytes=sizes_of.get(name, 0)) for name, each in objects.items()}
     costs = None if task.planner is None else _measure_costs(task, task.planner, count.samples)
     measured = [each for each in costs.costs if each == each] if costs else ()  # not NaN
     return MeasuredShard(
@@ -312,7 +341,27 @@ def measure_shard(task: MeasureTask) -> MeasuredShard:
         count.kept,
         count.again,
         beside,
+        _find_requested(bare, task.shard),
+        objects,
     )
+
+
+def _find_requested(opener: SampleReader, shard: ShardUrl) -> Requested | None:
+    """Find what a run requests of a shard, if it is a table of which it reads parts; None if that is unknown."""
+    if not seeks(format_of(shard.text, opener.format)) or any(opener.parts):
+        return None
+    ranges: list[tuple[int, int]] | None = None
+    with (
+        suppress(ShardError),
+        closing(
+            opener.samples(Piece(shard), opener.fields.field_of, lambda error: None, opener.ahead())
+        ) as samples,
+    ):
+        ranges = samples.requested()
+    if ranges is None:
+        return None
+    sizes = [end - start for start, end in ranges]
+    return Requested(sum(sizes), len(sizes), sum(count_requests(size, SEGMENT) for size in sizes))
 
 
 def _measure_joined(task: MeasureTask, opener: SampleReader, budget: ErrorBudget, sizes: _Sizes) -> None:
@@ -405,16 +454,24 @@ def _size_of(value: Any) -> int | None:
     return value.nbytes if isinstance(value, (np.ndarray, np.generic)) else None
 
 
-def _measure_lengths(task: MeasureTask) -> dict[str, Spread]:
+def _measure_lengths(task: MeasureTask) -> tuple[dict[str, Spread], Mapping[str, int]]:
+    """Measure the lengths of decoded values; and the bytes of the objects that samples name, by field."""
+    objects, sizes = task.parts.transform.objects, Counter[str]()
+
+    def see(raw: dict[str, Any]) -> None:
+        for each in () if objects is None else objects.fetched:
+            value = raw.get(each.name)
+            sizes[each.name] += sum(map(len, filter(None, value if isinstance(value, list) else [value])))
+
     columns, budget = _Columns(), ErrorBudget(task.parts.errors, task.source).without_log()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about data that the spec allows
-        for sample in task.samples(budget):
+        for sample in task.samples(budget, see):
             for name, value in sample.items():
                 if not name.startswith("__"):
                     for part, length in lengths_of(name, value):
                         columns.add(part, length)
-    return columns.spreads
+    return columns.spreads, sizes
 
 
 def lengths_of(name: str, value: Any) -> Iterator[tuple[str, int]]:

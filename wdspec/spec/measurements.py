@@ -41,6 +41,27 @@ Kept = tuple[int, tuple[int, ...]]
 """The numbers of a `KeptCount`."""
 
 
+class Requested(NamedTuple):
+    """What reading a shard, or the objects that its samples name, requests of a store."""
+
+    bytes: int
+    ranges: int
+    """Requests, if each range is one."""
+    parts: int
+    """Requests of a store that is asked for long ranges in parts."""
+
+
+class NamedObjects(NamedTuple):
+    """The objects that the samples of a shard name in an entry of `fetch`; only of samples that are kept."""
+
+    requests: int
+    """References that name something."""
+    objects: int
+    """The same without repetitions."""
+    bytes: int | None
+    """Bytes of all requests; None if they are unknown."""
+
+
 class SampleCosts(NamedTuple):
     """What samples cost, and what they have in common: all that the plan of their batches depends on."""
 
@@ -122,6 +143,10 @@ class MeasuredShard:
     """See `ShardCount`."""
     beside: str | None = None
     """A digest of the partners of the shard (`join`): where they are, their sizes and validators."""
+    requested: Requested | None = None
+    """What a run requests of the shard, if it is a table of which it reads parts, and this is known."""
+    objects: Mapping[str, NamedObjects] = field(default_factory=dict)
+    """What its samples name, by entry of `fetch`."""
 
     def as_json(self) -> dict[str, Any]:
         values = {
@@ -138,6 +163,8 @@ class MeasuredShard:
             "kept": self.kept,
             "again": self.again,
             "beside": self.beside,
+            "requested": self.requested,
+            "objects": self.objects,
         }
         return {key: value for key, value in values.items() if value or key in ("samples", "bytes")}
 
@@ -157,6 +184,8 @@ class MeasuredShard:
             _kept(values.get("kept")),
             _kept(values.get("again")),
             values.get("beside"),
+            Requested(*map(_count, values["requested"])) if values.get("requested") else None,
+            {str(name): _objects(*each) for name, each in values.get("objects", {}).items()},
         )
 
 
@@ -192,6 +221,8 @@ class MeasuredSource:
     """Samples in the measured shards that the selection of the source keeps, if they were counted."""
     keeping: str = ""
     """Digest of what decides which samples are kept (`digest_keeping`), if they were counted."""
+    requesting: str = ""
+    """Digest of what decides `requested` and `objects` of its shards (`digest_requesting`)."""
 
     @property
     def is_whole(self) -> bool:
@@ -213,6 +244,7 @@ class MeasuredSource:
             ),
             **({"cost": self.cost, "costing": self.costing} if self.costing else {}),
             **({"kept": self.kept, "keeping": self.keeping} if self.keeping else {}),
+            **({"requesting": self.requesting} if self.requesting else {}),
         }
 
     @classmethod
@@ -232,6 +264,7 @@ class MeasuredSource:
             str(values.get("costing", "")),
             None if values.get("kept") is None else _count(values["kept"]),
             str(values.get("keeping", "")),
+            str(values.get("requesting", "")),
         )
 
 
@@ -419,6 +452,10 @@ def _positive(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1e16:
         raise ValueError(f"{value!r:.40} is not a cost")
     return value
+
+
+def _objects(requests: Any, objects: Any, size: Any) -> NamedObjects:
+    return NamedObjects(_count(requests), _count(objects), None if size is None else _count(size))
 
 
 def _kept(value: Any) -> Kept | None:

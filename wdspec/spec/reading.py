@@ -15,7 +15,7 @@ from hashlib import blake2b
 from typing import Any
 
 from wdspec.spec.language.decoders import draws
-from wdspec.spec.language.effects import described
+from wdspec.spec.language.effects import STEPS, described
 from wdspec.spec.language.making import MADE_FILES, behind
 from wdspec.spec.spec import Source, Spec, selecting_keys
 
@@ -180,6 +180,18 @@ def _with_made(found: Mapping[str, Any], source: Source, names: Collection[str])
     """Leave out the entries of `make`, and their files, except those that are named."""
     others = {f"{MADE_FILES}{name}" for name in source.make.keys() - set(names)}
     return {key: value for key, value in found.items() if key.removeprefix(_FILES) not in others}
+
+
+def digest_requesting(spec: Spec, source: Source, files: Mapping[str, str]) -> str:
+    """Return a digest of what decides which parts of tables, and which objects (`fetch`), a run requests.
+
+    Args:
+        spec: the spec.
+        source: the source.
+        files: as in `describe_reading`.
+    """
+    asked = [described(source, "fields"), described(spec, "fields")]
+    return _digest([describe_reading(spec, source, " ".join(sorted(STEPS)), files), asked])
 
 
 def digest_costing(spec: Spec, source: Source, files: Mapping[str, str]) -> str:
