@@ -13,7 +13,9 @@ import tempfile
 
 import pytest
 from commandline import within
+from fetchedrows import jsonl
 from servers.fault_proxy import Script, Status
+from servers.objects import ObjectServer
 from shardmaking import write_shard, write_source
 
 import wdspec
@@ -34,6 +36,20 @@ def fills(sample):
 
 def writes(sample):
     raise OSError(errno.ENOSPC, "No space left on device", "/tmp/x")
+
+def threads(sample):
+    raise RuntimeError("can't start new thread")
+
+def allocates(sample):
+    import torch
+    torch.empty(10**15)
+
+def crowds(sample):
+    import torch
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+def breaks(sample):
+    raise RuntimeError("CUDA error: device-side assert triggered")
 
 def decodes(data):
     with tempfile.TemporaryFile() as file:
@@ -173,9 +189,17 @@ def test_fields_that_cannot_be_decoded_for_lack_of_descriptors_are_not_skipped(
 
 
 @pytest.mark.parametrize(
-    ("function", "error", "says"), [("fills", MemoryError, "fewer workers"), ("writes", OSError, "TMPDIR")]
+    ("function", "error", "says"),
+    [
+        ("fills", MemoryError, "fewer workers"),
+        ("writes", OSError, "TMPDIR"),
+        ("allocates", RuntimeError, "fewer workers"),
+        ("threads", RuntimeError, "ulimit -u"),
+        ("crowds", RuntimeError, "memory of the GPU"),
+        ("breaks", RuntimeError, "CUDA_LAUNCH_BLOCKING"),
+    ],
 )
-def test_a_function_without_memory_or_disk_space_is_not_a_damaged_sample(
+def test_a_function_without_what_it_needs_of_the_machine_is_not_a_damaged_sample(
     tmp_path, code, function, error, says
 ):
     with pytest.raises(error) as caught:
@@ -253,6 +277,49 @@ def test_a_bad_sector_is_skipped_and_a_failing_disk_is_not(monkeypatch):
     with pytest.raises(ShardError) as caught:
         counts(disk_error("e"), "shard", url="e")
     assert any("check the disk" in note for note in caught.value.__notes__)
+
+
+@pytest.mark.parametrize("lost", [errno.ESTALE, errno.ENOTCONN, errno.ENODEV])
+def test_a_lost_file_system_is_a_failing_disk(lost):
+    counts = ErrorBudget(Errors(skip=True), "a")
+    error_budget._disk_errors.value.clear()
+    errors = [local.translate_error(OSError(lost, os.strerror(lost)), f"{n}.tar") for n in range(3)]
+    for n in range(2):
+        counts(errors[n], "shard", url=f"{n}.tar")
+    with pytest.raises(ShardError) as caught:
+        counts(errors[2], "shard", url="2.tar")
+    assert any("or its mount" in note for note in caught.value.__notes__)
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.ESTALE])
+def test_a_failing_disk_of_fetched_objects_is_not_damage(tmp_path, monkeypatch, code):
+    rows = jsonl(tmp_path / "rows.jsonl", [{"image": f"{n}.jpg"} for n in range(9)])
+    error_budget._disk_errors.value.clear()
+
+    def fails(path, flags, *rest):
+        if str(path).endswith(".jpg"):
+            raise OSError(code, os.strerror(code), path)
+        return real(path, flags, *rest)
+
+    real = os.open
+    monkeypatch.setattr(os, "open", fails)
+    with pytest.raises(wdspec.FieldError, match=r"2\.jpg") as caught:
+        samples(rows, fetch={"bin": {"url": "image", "root": str(tmp_path)}})
+    assert any("check the disk" in note for note in caught.value.__notes__)
+
+
+def test_objects_that_are_refused_now_and_then_are_skipped_and_many_in_a_row_are_the_login(tmp_path):
+    def refuse(denied, count):
+        named = [{"image": f"{'status-403' if n in denied else 'ok'}/{n}"} for n in range(72)]
+        rows = jsonl(tmp_path / "rows.jsonl", named)
+        return samples(rows, count, fetch={"bin": {"url": "image", "root": f"{server.url}/"}})
+
+    with ObjectServer() as server:
+        with pytest.raises(wdspec.FieldError, match=r"/71` cannot be fetched.*status 403") as caught:
+            refuse(range(40, 72), 41)
+        note = "32 objects in a row was denied: correct the login"
+        assert any(note in each for each in caught.value.__notes__)
+        assert refuse([n for n in range(72) if n % 32], 3) == ["0", "32", "64"]
 
 
 def test_a_local_file_without_permission_may_be_the_user(monkeypatch):

@@ -161,6 +161,21 @@ _HIDE_A_LACK = frozenset(
 _FILES_TO_CONNECT = 4
 """Descriptors that looking up the name of a host takes: files of names, and sockets."""
 _NO_TEMPORARY_FOLDER = "No usable temporary directory"  # what `tempfile` says
+_NO_THREADS = (
+    "no more threads or processes can be started: raise the limit (`ulimit -u`), or use fewer workers"
+)
+_NO_GPU_MEMORY = "no memory of the GPU is left: use smaller batches, or fewer processes on it"
+_BROKEN_GPU = (
+    "the GPU refuses all work after an error: repeat it with CUDA_LAUNCH_BLOCKING=1 to see which call failed"
+)
+_RUNTIME_LACKS = {
+    "DefaultCPUAllocator": _LACKS[errno.ENOMEM],
+    "can't start new thread": _NO_THREADS,
+    "CUDA out of memory": _NO_GPU_MEMORY,
+    "CUDA error: out of memory": _NO_GPU_MEMORY,
+    "CUDA error": _BROKEN_GPU,
+}
+"""Parts of messages of PyTorch and Python, whose error is a RuntimeError."""
 
 
 def causes_of(error: BaseException | None) -> Iterator[BaseException]:
@@ -181,6 +196,14 @@ def find_lack(error: BaseException) -> str | None:
             return _LACKS[errno.ENOMEM]
         if isinstance(each, OSError) and each.errno in _LACKS:
             return _LACKS[each.errno]
+        if type(each) is BlockingIOError:  # of `fork`; those of libraries for videos are subclasses
+            return _NO_THREADS
+        if isinstance(each, RuntimeError) and not isinstance(each, WdspecError):
+            said = str(each)
+            if (
+                lack := next((_RUNTIME_LACKS[part] for part in _RUNTIME_LACKS if part in said), None)
+            ) is not None:
+                return lack
         if type(each).__name__ in _HIDE_A_LACK and (lack := _find_lack_of_files()) is not None:
             return lack
         if isinstance(each, FileNotFoundError) and _NO_TEMPORARY_FOLDER in str(each):

@@ -77,9 +77,13 @@ _NO_SKIP = (
 )
 
 _DISK_SECONDS, _DISK_SHARDS = 60.0, 3
-"""A disk fails, not a shard, if this many shards have errors of input within this time."""
-_disk_errors: PerProcess[deque[tuple[float, str]]] = PerProcess(deque)
-"""When, and in which shard, this process had errors of input."""
+"""A disk fails, not a shard, if this many shards or other files have errors of input within this time."""
+_DISK_ERRORS = frozenset({errno.EIO, errno.ENODEV, errno.ESTALE, errno.ENOTCONN, errno.EREMOTEIO})
+"""Errors of input: of a disk, of a network file system, or of one whose program has ended (FUSE)."""
+_disk_errors: PerProcess[deque[tuple[float, object]]] = PerProcess(deque)
+"""When, and in which shard or sample that names a file, this process had errors of input."""
+_REFUSALS = 32
+"""A login fails, not objects, if access to this many is denied in a row. Objects are refused one by one, too."""
 
 PackedCounts = dict[str, Any]
 """Name of a counter -> its value, without those that are 0, in plain values, which are sent fast."""
@@ -130,6 +134,8 @@ class ErrorBudget(SourceCounts):
     """What the sample lacks that `missing: skip` of `fetch` dropped last, in words."""
     _shards_before = 0
     """The number of shards opened when the store last denied access."""
+    refusals = 0
+    """How many objects in a row access was denied to."""
     _said: frozenset[str] = frozenset()
     """The messages of skips that were logged."""
 
@@ -183,7 +189,8 @@ class ErrorBudget(SourceCounts):
         """
         record = _describe(error, place)
         tell_place(error, source=self.source, **place)
-        if is_mistake(error) or self._fails_everywhere(error, str(place.get("url"))):
+        file = place.get("url") if cause == "shard" else (place.get("url"), place.get("key"))
+        if is_mistake(error) or self._fails_everywhere(error, file):
             _note_lack(error)
             raise error
         if not self.errors.skips(cause):
@@ -222,8 +229,8 @@ class ErrorBudget(SourceCounts):
             self._said |= {text}
         self._check(error)
 
-    def _fails_everywhere(self, error: Exception, url: str) -> bool:
-        """Whether an error that could be one of a shard is one of the login or the disk, as those before it show."""
+    def _fails_everywhere(self, error: Exception, file: object) -> bool:
+        """Whether an error that could be one of a file is one of the login or the disk, as those before it show."""
         if isinstance(error, RefusedShardError):
             has_answered, self._shards_before = self.shards > self._shards_before, self.shards
             if has_answered:
@@ -238,13 +245,22 @@ class ErrorBudget(SourceCounts):
                 + ": correct the login, or the URLs"
             )
             return True
-        if not any(isinstance(each, OSError) and each.errno == errno.EIO for each in causes_of(error)):
+        if any(isinstance(each, RefusedShardError) for each in causes_of(error)):
+            self.refusals += 1
+            if self.refusals < _REFUSALS:
+                return False
+            error.add_note(
+                f"this is not skipped, because access to {_REFUSALS} objects in a row was denied: correct the login, "
+                "or the references"
+            )
+            return True
+        if not _is_of_disk(error):
             return False
         now, recent = time.monotonic(), _disk_errors.value
-        recent.append((now, url))
+        recent.append((now, file))
         while now - recent[0][0] > _DISK_SECONDS:
             recent.popleft()
-        return len({url for _, url in recent}) >= _DISK_SHARDS
+        return len({file for _, file in recent}) >= _DISK_SHARDS
 
     def without_log(self) -> ErrorBudget:
         """Return a new budget for a second reading of samples whose errors are already logged."""
@@ -288,11 +304,16 @@ def is_mistake(error: BaseException) -> bool:
     return any(isinstance(each, MISTAKES) for each in causes_of(error)) or find_lack(error) is not None
 
 
+def _is_of_disk(error: Exception) -> bool:
+    """Whether an error is one of input."""
+    return any(isinstance(each, OSError) and each.errno in _DISK_ERRORS for each in causes_of(error))
+
+
 def _note_lack(error: Exception) -> None:
     """Add what to do if an error is due to the machine, unless it says so."""
     lack = find_lack(error)
-    if lack is None and any(getattr(each, "errno", None) == errno.EIO for each in causes_of(error)):
-        lack = f"{_DISK_SHARDS} shards could not be read within a minute: check the disk, not the shards"
+    if lack is None and _is_of_disk(error):
+        lack = f"{_DISK_SHARDS} files could not be read within a minute: check the disk or its mount, not the files"
     if lack is not None and lack not in f"{error} {getattr(error, '__notes__', '')}":
         error.add_note(lack)
 

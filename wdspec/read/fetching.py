@@ -454,7 +454,10 @@ class Objects:
             waiting = whole.pop(FETCHING, None)
             try:
                 started = waiting.popleft() if waiting else self.start(measure, raw, now=True)
-                whole.update(started.take(raw))
+                found = started.take(raw)
+                if any(found.values()):
+                    budget.refusals = 0
+                whole.update(found)
             except LeftOutError as error:
                 budget.dropped[error.cause] += 1
                 budget.lack = error.message

@@ -12,9 +12,10 @@ from typing import BinaryIO, cast
 import urllib3
 from urllib3.util import Url
 
-from wdspec.base.errors import MissingShardError, ShardError, UnusableStoreError, find_lack
+from wdspec.base.errors import MissingShardError, ShardError, UnusableStoreError
 from wdspec.stores.addresses import RefusedAddressError
 from wdspec.stores.http import HttpObject, origin_of, parse_location
+from wdspec.stores.local import translate_error
 from wdspec.stores.resume import ResumingStream
 from wdspec.stores.store import StoreSettings
 from wdspec.urls.references import Allowed
@@ -95,12 +96,8 @@ def open_local(path: str, root: str) -> BinaryIO:
             message = "the `root` of `fetch` is not a directory here; correct it, or mount it"
             raise UnusableStoreError(message, location=root) from None
         raise MissingShardError(f"no such file: {error.strerror}", location=path) from None
-    except OSError as error:
-        if find_lack(error) is not None:
-            raise
-        raise ShardError(f"cannot be opened: {error.strerror}", location=path) from None
-    except ValueError as error:
-        raise ShardError(f"cannot be opened: {error}", location=path) from None
+    except (OSError, ValueError) as error:
+        raise translate_error(error, path) from None
     with _closing_on_error(descriptor):
         opened, real = os.fstat(descriptor), os.path.realpath(path)
         base = os.path.realpath(root)
