@@ -1,7 +1,9 @@
 """Damaged copies: wdspec never makes one, and fetches the shard again, once, if it finds one."""
 
 import gzip
+import hashlib
 import io
+import json
 import os
 import random
 import re
@@ -270,3 +272,90 @@ def test_a_copy_is_never_continued_with_a_changed_object(served):
         keys(spec(served, "a.tar"))
     assert not copy_of(served, "a.tar").exists()
     assert len(keys(spec(served, "a.tar"))) == len(SAMPLES)  # a restart fetches it again
+
+
+def of_objects(server, **entry):
+    """A spec of rows whose objects are cached."""
+    return {
+        "cache": {"dir": str(server.copies)},
+        "dataset": [
+            {
+                "name": "a",
+                "shards": str(server.folder / "rows.jsonl"),
+                "shuffle": 0,
+                "fetch": {"meta.json": {"url": "url", "root": f"{server.url}/o/", **entry}},
+            }
+        ],
+        "epoch": "pass",
+    }
+
+
+@pytest.fixture
+def objects(served):
+    """Five objects, of which the copy of the fourth is damaged: what their samples are."""
+    (served.folder / "o").mkdir()
+    rows = []
+    for n in range(5):
+        data = b'{"n": %d}' % n
+        (served.folder / f"o/{n}.json").write_bytes(data)
+        row = {"__key__": str(n), "url": f"{n}.json", "hash": hashlib.sha256(data).hexdigest()}
+        rows.append(row | {"urls": [f"{n}.json", "0.json", None]})
+    (served.folder / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    values(of_objects(served))
+    damage_silently(copy_of(served, "o/3.json"), b'{"n"? 3}')
+    return {str(n): {"n": n} for n in range(5)}
+
+
+def values(spec):
+    return {sample["__key__"]: sample["meta.json"] for sample in wdspec.compile(spec)}
+
+
+@pytest.mark.parametrize("entry", [{}, {"sha256": "hash"}])
+def test_a_damaged_copy_of_an_object_is_fetched_again(served, objects, entry, caplog):
+    assert values(of_objects(served, **entry)) == objects
+    copy = copy_of(served, "o/3.json")
+    assert re.search(rf"copy .*is damaged.*{re.escape(str(copy))}", caplog.text)
+    assert not copy.exists()
+    assert values(of_objects(served, **entry)) == objects
+
+
+def test_a_damaged_copy_of_an_object_in_a_list_is_fetched_again(served, objects):
+    spec = of_objects(served, url="urls", missing="none")
+    assert values(spec) == {key: [value, {"n": 0}, None] for key, value in objects.items()}
+
+
+@pytest.mark.parametrize("entry", [{}, {"sha256": "hash"}])
+def test_an_object_damaged_in_its_store_costs_one_more_read(served, objects, entry):
+    (served.folder / "o/3.json").write_bytes(b'{"n"? 3}')
+    before = sum(served.fetched.values())
+    for _ in range(3):
+        found = values({**of_objects(served, **entry), "errors": {"skip": True}})
+        assert found == {key: value for key, value in objects.items() if key != "3"}
+    assert sum(served.fetched.values()) - before <= 1
+    assert copy_of(served, "o/3.json").exists()
+
+
+def test_a_damaged_copy_of_a_table_is_fetched_again(served, objects):
+    (served.folder / "table.jsonl").write_text("".join(f'{{"key": "{n}", "score": {n}}}\n' for n in range(5)))
+    spec = {
+        "cache": {"dir": str(served.copies)},
+        "dataset": [
+            {
+                "name": "a",
+                "shards": str(served.folder / "rows.jsonl"),
+                "lookup": {"table": f"{served.url}/table.jsonl", "key": "key", "fields": ["score"]},
+            }
+        ],
+        "epoch": "pass",
+    }
+
+    def scores():
+        return {sample["__key__"]: sample["score"] for sample in wdspec.compile(spec)}
+
+    found = scores()
+    assert found == {str(n): n for n in range(5)}
+    copy = copy_of(served, "table.jsonl")
+    damage_silently(copy, copy.read_bytes().replace(b'"score": 3', b'"score"? 3'))
+    spec["dataset"][0]["lookup"]["fields"] = ["score", "key"]  # another table is made of it
+    assert scores() == found
+    assert not copy.exists()

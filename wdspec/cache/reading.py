@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from itertools import islice
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 from wdspec.base.errors import ShardError, WdspecError, log_fields
 from wdspec.base.process import PerProcess
@@ -17,6 +17,8 @@ from wdspec.formats.decompress import decompress
 from wdspec.formats.samples import RawSamples
 
 log = logging.getLogger("wdspec")
+
+_T = TypeVar("_T")
 
 _PIECE = 1024 * 1024
 _faithful: PerProcess[set[str]] = PerProcess(set)
@@ -31,6 +33,37 @@ def is_faithful(path: str) -> bool:
 def hold_for_faithful(path: str) -> None:
     """Stop comparing faults of this copy with its store."""
     _faithful.value.add(path)
+
+
+def read_in_its_place(copy: CopyFile | None, error: WdspecError, read: Callable[[], _T]) -> _T:
+    """Return what `read` returns, which reads an object from its store after reading a copy has failed.
+
+    The copy is deleted if it is wdspec's. If the store has the same fault, the copy is trusted from then on.
+
+    Args:
+        copy: what was read, which may be closed; None if it was no copy.
+        error: why that failed. The path of the copy is added to it, and the error of the store if that cannot be read.
+        read: reads the object, and raises the same if it has the same fault.
+
+    Raises:
+        WdspecError: `error`, unless `read` returns.
+    """
+    if copy is None or is_faithful(path := str(copy.name)):
+        raise error from error.__cause__
+    error.at(copy=path)
+    log.warning(
+        "a copy is damaged, so its object is read from the store again: %s", error, extra=log_fields(error)
+    )
+    try:
+        found = read()
+    except (WdspecError, OSError) as cause:
+        if isinstance(cause, WdspecError) and cause.message == error.message:
+            hold_for_faithful(path)
+        else:
+            error.at(store=f"cannot be read in its place: {cause}")
+        raise error from error.__cause__
+    copy.discard()
+    return found
 
 
 class CopySamples(RawSamples):

@@ -471,9 +471,35 @@ class Objects:
 
         return fetch_and_process
 
-    def added_to(self, stored: Sample, raw: Sample) -> Sample:
-        """Return a sample that was read again from its store, with the objects of the first one."""
-        return {**stored, **{each.name: raw[each.name] for each in self.fetched}}
+    def again_for(self, raw: Sample, stored: Sample | None) -> Sample | None:
+        """Return a sample that could not be decoded with its objects as their stores have them.
+
+        Args:
+            raw: the sample, with its objects.
+            stored: the sample as the store of its shard has it; None if it was not read from a copy.
+
+        Returns:
+            None if nothing was read from a damaged copy.
+        """
+        found = {}
+        for each, references, is_list in self.references_of(self.measures(), raw):
+            data = raw[each.name] if is_list else [raw[each.name]]
+            again = [
+                None
+                if reference is None or old is None
+                else each.reader.read_again(reference, old, self.memory)
+                for reference, old in zip(references, data, strict=True)
+            ]
+            if any(new is not None for new in again):
+                data = [old if new is None else new for old, new in zip(data, again, strict=True)]
+                found[each.name] = data if is_list else data[0]
+        if stored is None and not found:
+            return None
+        return {
+            **(raw if stored is None else stored),
+            **{each.name: raw[each.name] for each in self.fetched},
+            **found,
+        }
 
     def look_ahead(
         self, items: Iterator[T], fetching: Callable[[T], Iterable[tuple[Sample, Objects]]]

@@ -369,11 +369,13 @@ class Transform:
     ) -> Sample | _Failure | None:
         """Return what becomes of a sample that could not be decoded, read from its store if it was read from a copy."""
         stored = shards.read_from_store(raw, failure.error)
-        if stored is None:
+        again = stored if self.objects is None else self.objects.again_for(raw, stored)
+        if again is None:
             return failure
-        outcome = run(stored if self.objects is None else self.objects.added_to(stored, raw))
-        failed_again = isinstance(outcome, _Failure) and outcome.stage == "decode"
-        shards.judge_copy(stored, is_damaged=not failed_again)
+        outcome = run(again)
+        if stored is not None:
+            failed_again = isinstance(outcome, _Failure) and outcome.stage == "decode"
+            shards.judge_copy(stored, is_damaged=not failed_again)
         return outcome
 
     def _stages(

@@ -25,8 +25,8 @@ import sqlite3
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from contextlib import closing, contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, BinaryIO, NamedTuple, cast
 from zlib import crc32
@@ -39,6 +39,7 @@ from wdspec.base.errors import ShardError, UsageError, WdspecError
 from wdspec.base.files import LockFile, shared_folder
 from wdspec.base.process import PerProcess
 from wdspec.base.text_rows import RowError, read_csv, read_json_lines
+from wdspec.cache.reading import read_in_its_place
 from wdspec.formats.decompress import decompress
 from wdspec.formats.tokens import read_npy_header
 from wdspec.planning.keys import encode_text
@@ -363,6 +364,16 @@ def _format(options: LookupOptions) -> str | None:
 
 
 def _read(options: LookupOptions, storage: Storage) -> _Columns:
+    """Read a table, in its store if a cached copy of it is damaged."""
+    try:
+        return _read_once(options, storage)
+    except _UnusableTableError as error:
+        bare = replace(storage, cache=None)
+        with storage.find_copy(table_url(options)) or nullcontext() as copy:
+            return read_in_its_place(copy, error, lambda: _read_once(options, bare))
+
+
+def _read_once(options: LookupOptions, storage: Storage) -> _Columns:
     kind, url = _format(options), table_url(options)
     if kind is None:
         raise UsageError(

@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
+import logging
 import math
 import re
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from pkgutil import resolve_name
 from time import monotonic
 from typing import Any, BinaryIO, NamedTuple, Protocol
@@ -24,6 +26,8 @@ from wdspec.base.errors import (
     find_lack,
 )
 from wdspec.base.redaction import redacted_urls
+from wdspec.cache.reading import hold_for_faithful, is_faithful, read_in_its_place
+from wdspec.cache.shard_cache import CopyFile
 from wdspec.fields.decode import one_line
 from wdspec.spec.language.fetching import FetchedObject
 from wdspec.storage.ranges import BLOCK, FIRST, ChangedIndexError, RangedFile, indexes
@@ -33,6 +37,8 @@ from wdspec.stores.table import store_of
 from wdspec.stores.watchdog import Watch
 from wdspec.urls.references import Allowed
 from wdspec.urls.urls import ShardUrl, is_command, local_path, scheme_of
+
+log = logging.getLogger("wdspec")
 
 _PIECE = 64 * 1024
 _PAGE = re.compile(
@@ -70,6 +76,14 @@ class Reading(Protocol):
     def note_open(self, stream: Any) -> None:
         """Called with the stream of the object, which may have an `abort` to end its reading."""
         ...
+
+
+class _Alone:
+    """A `Reading` that nothing else waits for."""
+
+    def reserve(self, size: int) -> None: ...
+
+    def note_open(self, stream: Any) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -148,8 +162,60 @@ class ObjectReader:
             FieldError: it cannot be read, or is not the right one.
             StoreError: no object of this store could be read.
         """
+        copies: list[CopyFile] = []
         try:
-            data = self._read(reference, most, expected, reading)
+            return self._try(self.storage, reference, most, expected, reading, copies)
+        except MissingObject:
+            raise
+        except FieldError as error:
+            again = partial(self._try, self._uncached(reference), reference, most, expected, reading, [])
+            return read_in_its_place(copies[0] if copies else None, error, again)
+
+    def read_again(self, reference: Reference, data: bytes, most: int) -> bytes | None:
+        """Return the bytes that the store has, if they are not those of a cached copy, which is then deleted.
+
+        Args:
+            reference: what was read.
+            data: what was read of it, and cannot be used.
+            most: more bytes than this are an error.
+
+        Returns:
+            None if there is no copy, the store has the same bytes, or it cannot be read.
+        """
+        copy = self.storage.find_copy(ShardUrl(reference.url, "/"))
+        if copy is None:
+            return None
+        with copy:
+            if is_faithful(path := str(copy.name)):
+                return None
+            try:
+                stored = self._try(self._uncached(reference), reference, most, len(data), _Alone(), [])
+            except (WdspecError, OSError):
+                return None
+            if stored == data:
+                hold_for_faithful(path)
+                return None
+            log.warning("a copy of an object is damaged, so it is read from the store again: %s", path)
+            copy.discard()
+            return stored
+
+    def _uncached(self, reference: Reference) -> ObjectStorage:
+        """Return the storage without its cache, after the index of a damaged copy is forgotten."""
+        indexes.value.drop((self, reference.url))
+        return replace(self.storage, cache=None)
+
+    def _try(
+        self,
+        storage: ObjectStorage,
+        reference: Reference,
+        most: int,
+        expected: int,
+        reading: Reading,
+        copies: list[CopyFile],
+    ) -> bytes:
+        """As `read`, through a storage; adds the cached copy that is read, if it is one, to a list."""
+        try:
+            data = self._read(storage, reference, most, expected, reading, copies)
         except (MissingShardError, FileNotFoundError) as error:
             raise MissingObject(f"there is no object {_show(reference, error)}", code="D262") from error
         except StoreError:
@@ -167,15 +233,24 @@ class ObjectReader:
         self._check(reference, data)
         return data
 
-    def _read(self, reference: Reference, most: int, expected: int, reading: Reading) -> bytes:
+    def _read(
+        self,
+        storage: ObjectStorage,
+        reference: Reference,
+        most: int,
+        expected: int,
+        reading: Reading,
+        copies: list[CopyFile],
+    ) -> bytes:
         start, stop = reference.span or (0, None)
         if stop is not None and stop - start > most:
             raise ShardError(f"the range has {stop - start:,} bytes, {_too_many(most)}")
-        storage = (
-            self.storage if stop is None or self.storage.cache is not None else _replace(self.storage, stop)
-        )
+        if stop is not None and storage.cache is None:
+            storage = replace(storage, stop=stop)
         clock = _Clock(storage.timeout, reference.url)
         stream = clock.stream = clock.run(storage.open, storage.resolve(ShardUrl(reference.url, "/")))
+        if isinstance(stream, CopyFile):
+            copies.append(stream)
         try:
             reading.note_open(stream)
             if reference.seconds is not None:
@@ -368,12 +443,6 @@ def _raise_lost(file: BinaryIO | RangedFile) -> None:
     """Raise the error of a file that libraries took for its end: what they made of it may lack something."""
     if isinstance(file, RangedFile) and file.error is not None:
         raise file.error
-
-
-def _replace(storage: ObjectStorage, stop: int) -> ObjectStorage:
-    """Return the storage for a range that ends before a byte."""
-    given = {each.name: getattr(storage, each.name) for each in fields(storage)}
-    return ObjectStorage(**{**given, "stop": stop})
 
 
 def _too_many(most: int) -> str:

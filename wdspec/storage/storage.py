@@ -14,7 +14,7 @@ from wdspec.base.errors import ShardError, UsageError, warn_user
 from wdspec.base.files import expand_home
 from wdspec.cache.fill import CopyRules
 from wdspec.cache.names import CacheNames
-from wdspec.cache.shard_cache import Copy, ShardCache, look_for_change
+from wdspec.cache.shard_cache import Copy, CopyFile, ShardCache, find_copy, look_for_change
 from wdspec.spec.language.locations import Verify
 from wdspec.spec.language.options import Errors
 from wdspec.spec.spec import Source, Spec
@@ -180,6 +180,11 @@ class Storage(StoreSettings):
             stat = partial(once.stat_location, resolution.location)
             look_for_change(stream, resolution.location, resolution.url.text, stat)
         return stream
+
+    def find_copy(self, shard: ShardUrl) -> CopyFile | None:
+        """Open the finished copy that a shard is read from; None without one."""
+        copies = self.resolve(shard).copies
+        return None if copies is None else find_copy(copies)
 
     @property
     def tells_changes(self) -> bool:
