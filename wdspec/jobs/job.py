@@ -28,7 +28,7 @@ from wdspec.base.progress import progress
 from wdspec.fields.encode import EncoderMissingError
 from wdspec.jobs.engine import Engine, termination_ends_in_order
 from wdspec.planning.plan import Plan
-from wdspec.read.batch_map import BatchMap
+from wdspec.read.batch_map import BatchCallError, BatchMap
 from wdspec.read.error_budget import ErrorBudget
 from wdspec.read.shard import Piece
 from wdspec.read.transform import Process, SourceParts, UserFunctions
@@ -316,7 +316,7 @@ def _attempt(do: Callable[[T], R], task: T) -> R | ShardFailed:
 
 def is_general(error: BaseException) -> bool:
     """Whether an error is one of the spec or the code, so that all shards would most likely raise it."""
-    return isinstance(error, (SpecError, EncoderMissingError))
+    return isinstance(error, (SpecError, EncoderMissingError, BatchCallError))
 
 
 def lines_of_user_code(error: Exception) -> str:

@@ -131,8 +131,12 @@ def _call(
         yield result
 
 
+class BatchCallError(UsageError):
+    """A function of `map_batches` returned what it must not, so most likely it does so for every batch."""
+
+
 def _check(results: Any, step: BatchCall, places: Sequence[Sample]) -> None:
-    """Raise UsageError unless there is a sample, or None, for each sample of a batch."""
+    """Raise BatchCallError unless there is a sample, or None, for each sample of a batch."""
     said = ""
     if not isinstance(results, (list, tuple)):
         said = f"returned {type(results).__name__}, not a list"
@@ -143,7 +147,7 @@ def _check(results: Any, step: BatchCall, places: Sequence[Sample]) -> None:
         if wrong is not None:
             said = f"returned a list with {type(wrong).__name__}, not dict"
     if said:
-        raise UsageError(
+        raise BatchCallError(
             f"`map_batches: {step.call}` {said}; return a list with a sample for each one, in the same order, or None "
             "to drop it",
             url=places[0].get("__url__"),

@@ -65,6 +65,7 @@ KEYS_IN = {
             "limit": "limits",
         }
     ),
+    "BatchCall": _by_word({"size batch_size batchsize": "batch", "num_gpus gpu": "gpus", "function": "call"}),
     "Packing": _by_word(
         {
             "to max_length seq_length sequence_length seq_len max_seq_length": "length",
@@ -241,6 +242,8 @@ def advice_on(key: str, model: str, value: object) -> str:
         return f"the training loop decides how many epochs there are; {EACH_ONCE}"
     if key in _CHOSEN and model == "Spec":
         return _CHOSEN[key].format(value if isinstance(value, str) else "NAME")
+    if key == "size" and model not in ("Spec", "Source"):  # of something else than images
+        return ""
     return ADVICE.get(key, "")
 
 
