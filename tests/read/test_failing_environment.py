@@ -5,6 +5,7 @@ import errno
 import gc
 import itertools
 import os
+import re
 import resource
 import socket
 import ssl
@@ -12,6 +13,7 @@ import sys
 import tempfile
 
 import pytest
+from commandline import wdspec as wdspec_command
 from commandline import within
 from fetchedrows import jsonl
 from servers.fault_proxy import Script, Status
@@ -47,6 +49,9 @@ def allocates(sample):
 def crowds(sample):
     import torch
     raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+def sends(sample):
+    raise RuntimeError("unable to allocate shared memory(shm) for file </torch_1_2_3>: No space left on device (28)")
 
 def breaks(sample):
     raise RuntimeError("CUDA error: device-side assert triggered")
@@ -205,6 +210,22 @@ def test_a_function_without_what_it_needs_of_the_machine_is_not_a_damaged_sample
     with pytest.raises(error) as caught:
         samples(write_source(tmp_path, "a", 1, 9), map=f"failing:{function}")
     assert any(says in note for note in caught.value.__notes__)
+
+
+def test_workers_without_shared_memory_say_what_to_do(tmp_path, code):
+    spec = {"dataset": [{"shards": write_source(tmp_path, "a", 1, 9), "map": "failing:sends"}], "batch": 1}
+    with wdspec.loader(spec, num_workers=1) as loader, pytest.raises(RuntimeError) as caught:
+        next(iter(loader))
+    assert re.fullmatch(r"a worker failed.*/dev/shm.*--shm-size=8g.*kind: threads.*", str(caught.value))
+
+
+def test_a_command_without_a_temporary_folder_says_what_to_do(tmp_path):
+    spec = tmp_path / "a.yaml"
+    spec.write_text(f"dataset: [{{shards: '{write_source(tmp_path, 'a', 1, 9)}'}}]\n")
+    nowhere = "import tempfile; tempfile._candidate_tempdir_list = lambda: ['/nowhere']; "
+    _, said = wdspec_command("check", spec, "--all", "--jobs", "1", before=nowhere, code=1)
+    assert re.search("No usable temporary directory.*mount one.*TMPDIR", said)
+    assert "Traceback" not in said
 
 
 def test_a_folder_for_temporary_files_without_room_is_not_data(tmp_path, monkeypatch):

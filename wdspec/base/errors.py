@@ -168,7 +168,12 @@ _NO_GPU_MEMORY = "no memory of the GPU is left: use smaller batches, or fewer pr
 _BROKEN_GPU = (
     "the GPU refuses all work after an error: repeat it with CUDA_LAUNCH_BLOCKING=1 to see which call failed"
 )
+NO_SHARED_MEMORY = (
+    "give the container more (`docker run --shm-size=8g`), or use threads (`loader: {kind: threads}`), fewer workers, "
+    "a smaller prefetch_factor or smaller batches"
+)
 _RUNTIME_LACKS = {
+    "unable to allocate shared memory": f"shared memory (`/dev/shm`) is full: {NO_SHARED_MEMORY}",
     "DefaultCPUAllocator": _LACKS[errno.ENOMEM],
     "can't start new thread": _NO_THREADS,
     "CUDA out of memory": _NO_GPU_MEMORY,
@@ -207,7 +212,7 @@ def find_lack(error: BaseException) -> str | None:
         if type(each).__name__ in _HIDE_A_LACK and (lack := _find_lack_of_files()) is not None:
             return lack
         if isinstance(each, FileNotFoundError) and _NO_TEMPORARY_FOLDER in str(each):
-            return "no folder for temporary files can be written: free some space there, or name another in TMPDIR"
+            return "no folder for temporary files can be written: mount one, or free some space, and name it in TMPDIR"
     return None
 
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import click
 
-from wdspec.base.errors import UsageError, WdspecError
+from wdspec.base.errors import NO_SHARED_MEMORY, UsageError, WdspecError
 from wdspec.base.process import cores
 from wdspec.base.progress import with_progress
 from wdspec.base.redaction import redacted_urls
@@ -164,12 +164,7 @@ def limits() -> Iterator[Limit]:
         yield Limit("memory", size(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")))
     if os.path.isdir("/dev/shm"):
         free = shutil.disk_usage("/dev/shm").free
-        advice = (
-            "workers pass batches through it; give the container more (`docker run --shm-size=8g`), or use threads "
-            "(`loader: {kind: threads}`) or fewer workers"
-            if free < LITTLE_SHARED_MEMORY
-            else ""
-        )
+        advice = f"workers pass batches through it; {NO_SHARED_MEMORY}" if free < LITTLE_SHARED_MEMORY else ""
         yield Limit("/dev/shm, free", size(free), advice)
     yield _temporary_folder()
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import signal
@@ -14,7 +15,7 @@ from typing import Any
 
 import click
 
-from wdspec.base.errors import WdspecError, did_you_mean
+from wdspec.base.errors import WdspecError, did_you_mean, find_lack
 from wdspec.base.redaction import printable
 
 GROUPS = {
@@ -171,7 +172,11 @@ def _describe(error: OSError) -> str:
         os.getcwd()
     except FileNotFoundError:
         return "the working directory was deleted; change to another one"
-    return f"{f'{error.filename}: ' if error.filename else ''}{error.strerror or error}"
+    said = f"{f'{error.filename}: ' if error.filename else ''}{error.strerror or error}"
+    lack = find_lack(error)
+    if lack is None and not error.filename and error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+        lack = "`wdspec doctor` shows what this machine lacks"
+    return said if lack is None else f"{said}; {lack}"
 
 
 def _drop_output() -> None:

@@ -25,7 +25,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
-from wdspec.base.errors import WdspecError
+from wdspec.base.errors import NO_SHARED_MEMORY, WdspecError, find_lack
 from wdspec.base.process import MEMORY_UNIT, Owner, PerProcess
 from wdspec.base.workers import parent_watch
 from wdspec.planning.keys import key64
@@ -42,8 +42,7 @@ from wdspec.urls.urls import has_lance
 _CAUSES = {
     "SIGKILL": "; usually memory was short (see `dmesg` or the scheduler's log): use fewer workers, a smaller "
     "`shuffle` or smaller batches",
-    "SIGBUS": "; usually shared memory (`/dev/shm`) was full: use fewer workers, a smaller prefetch_factor or smaller "
-    "batches, or give the container more (`--shm-size`)",
+    "SIGBUS": f"; usually shared memory (`/dev/shm`) was full: {NO_SHARED_MEMORY}",
     "SIGSEGV": "; a library crashed, perhaps a decoder: PYTHONFAULTHANDLER=1 shows where",
 }
 _LOCK_TIMEOUT = 5.0
@@ -150,6 +149,8 @@ class Processes(Steps):
             # OSError and EOFError: a worker died while it sent a batch, which torch does not report.
             if type(error) is RuntimeError or isinstance(error, (OSError, EOFError)):
                 death = describe_death(self._running(), peaks)
+                if death is None and (lack := find_lack(error)) is not None:
+                    death = f"a worker failed, not because of the data; {lack}"
             self.close()
             if self._errors.poll():
                 raise self._errors.recv() from None
