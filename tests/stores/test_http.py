@@ -115,6 +115,14 @@ def test_plain_bytes_that_are_labelled_as_compressed_are_read_as_they_are(server
     assert len(server.requests()) <= before + 3
 
 
+@pytest.mark.parametrize(
+    "start", [b"\xff\xd8\xff\xe0", b"\x89PNG\r\n", b"RIFF....WAVE", b"....ftypisom", b"\x93NUMPY\x01\x00"]
+)
+def test_objects_that_are_labelled_as_compressed_are_read_as_they_are(server, start):
+    (server.root / "object.bin").write_bytes(start + DATA[:5000])
+    assert read(f"{server.url}/labelled/object.bin") == start + DATA[:5000]
+
+
 def test_bytes_that_are_neither_compressed_nor_a_shard_are_an_error_at_once(server):
     before = len(server.requests())
     with pytest.raises(

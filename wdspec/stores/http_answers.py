@@ -171,6 +171,18 @@ ENCODINGS = frozenset({"gzip", "x-gzip", "deflate"})
 
 _TABLES = (b"PAR1", b"ARROW1", b"{")
 """How Parquet, Arrow and JSON lines start."""
+_MEDIA = (
+    b"\xff\xd8\xff",
+    b"\x89PNG",
+    b"GIF8",
+    b"RIFF",
+    b"fLaC",
+    b"OggS",
+    b"ID3",
+    b"\x1aE\xdf\xa3",
+    b"\x93NUMPY",
+)
+"""How images, recordings, videos and arrays start that data name (`fetch`); see also `ftyp`."""
 _INPUT = 64 * 1024
 _GZIP = BY_NAME["gz"]
 
@@ -193,7 +205,8 @@ def decode_transfer(body: ResponseBody, encoding: str, path: str) -> tuple[Respo
     if inner is not None and encoding in ENCODINGS:
         is_file = compression_of(path) is _GZIP and not _GZIP.magic.match(inner)
         return (whole, False) if is_file else (DecodedBody(whole), True)
-    if found is None and not (begins_tar(start[:BLOCK]) or start.startswith(_TABLES)):
+    is_known = start.startswith((*_TABLES, *_MEDIA)) or start[4:8] == b"ftyp" or begins_tar(start[:BLOCK])
+    if found is None and not is_known:
         raise ShardError(
             f"the server says that it compresses with `{encoding}`, which was not requested, but "
             + (f"the bytes start with {start[:12]!r}" if encoding in ENCODINGS else "wdspec cannot undo that")
