@@ -1,5 +1,6 @@
 """`max_passes` and `on_exhausted`: shares that change when a source has been read often enough."""
 
+import itertools
 import json
 import random
 from collections import Counter
@@ -221,3 +222,40 @@ def test_explain_and_states_show_the_limit(folder, tmp_path):
     (tmp_path / "s.yaml").write_text(json.dumps(run_of(folder, "drop")))
     shown, _ = program("explain", "s.yaml", folder=tmp_path)
     assert "`a` is exhausted at batch 40: other sources only" in shown
+
+
+def test_a_changed_run_says_how_often_a_source_will_be_read_and_the_advice_is_right(folder):
+    spec = run_of(folder, "drop")
+    spec["dataset"][0]["weight"], spec["dataset"][1]["weight"] = 7, 1
+    begun, state = read_ranks(spec, 2, 16)  # 112 samples of a
+    changed = run_of(folder, "drop")  # counts them as 64
+
+    def go_on():
+        with wdspec.loader(changed, num_workers=0, rank=0, world_size=1) as loader:
+            with pytest.warns(
+                UserWarning, match="1.4 passes before the spec changed, and counts as read 0.8"
+            ) as warned:
+                loader.load_state_dict(state, allow_changed=True)
+            batches = itertools.islice(itertools.chain.from_iterable(itertools.repeat(loader)), 44)
+            after = [batch["__key__"] for batch in batches]
+        return Counter(key for batch in (*begun, *after) for key in batch if key[0] == "a"), str(
+            warned[-1].message
+        )
+
+    counts, said = go_on()
+    assert sum(counts.values()) == 112 + 160 - 64
+    assert said.endswith("it will be read 2.6 in all; for 2 passes in all, write `max_passes: 1.4`")
+    changed["dataset"][0]["max_passes"] = 1.4
+    counts, said = go_on()
+    assert len(counts) == 80
+    assert {*counts.values()} == {2}  # nothing is lost or repeated
+    assert said.endswith("with `max_passes: 1.4` it will be read 2 in all")
+
+
+def test_a_change_that_reads_as_often_as_max_passes_says_is_silent(folder, recwarn):
+    spec = run_of(folder, "drop")
+    _, state = read_ranks(spec, 2, 16)
+    spec["dataset"][1]["shuffle"] = 10
+    with wdspec.loader(spec, num_workers=0, rank=0, world_size=1) as loader:
+        loader.load_state_dict(state, allow_changed=True)
+    assert not [each for each in recwarn if "passes" in str(each.message)]

@@ -419,6 +419,7 @@ class DiffReport:
                 for each in fate.sections
             ]
             yield Table(("slots>", "inside", "with `allow_changed=True`"), slots)
+        yield from map(Warning, fate.passes)
         if fate.state is not None:
             given = [
                 (each["source"], "unknown" if each["samples"] is None else output.number(each["samples"]))
@@ -463,6 +464,7 @@ class DiffReport:
                     {"inside": each.name, "slots": each.slots, "is_finished": not each.why, "why": each.why}
                     for each in fate.sections
                 ],
+                "passes": list(fate.passes),
                 "saved": fate.state,
             },
         }

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from wdspec.advice.explanation import ExplainedSource, Explanation
 from wdspec.advice.traffic import Traffic, find_traffic
@@ -33,6 +33,9 @@ from wdspec.spec.language.values import FilePath, Model
 from wdspec.spec.paths import paths_of
 from wdspec.spec.spec import Source, Spec
 from wdspec.urls.urls import UrlSequence
+
+if TYPE_CHECKING:
+    from wdspec.run.run import Run
 
 _SHOWN_ELSEWHERE = frozenset({"dataset", "split", "environment", "shards", "name"})
 
@@ -327,6 +330,8 @@ class StateFate:
     """What happens to open windows, groups, and inputs of a stage; empty if all is finished by the same spec."""
     state: Mapping[str, Any] | None = None
     """Description of the saved state, if given."""
+    passes: tuple[str, ...] = ()
+    """A line for each source that will be read more or less often than its `max_passes` says."""
 
 
 def fate_of_state(diff: SpecDiff, file: str | None = None) -> StateFate:
@@ -358,7 +363,16 @@ def fate_of_state(diff: SpecDiff, file: str | None = None) -> StateFate:
     starts_again = any(section.why for section in sections)
     names = dict.fromkeys((*now["sources"], *before["sources"]))
     fates = {name: _fate(name, before, now, starts_again) for name in names}
-    return StateFate("if allowed", "the order differs", fates, sections, description)
+    passes = tuple(_passes(diff.new, before, saved)) if saved is not None else ()
+    return StateFate("if allowed", "the order differs", fates, sections, description, passes)
+
+
+def _passes(side: Side, before: Mapping[str, Any], saved: Mapping[str, Any]) -> Iterator[str]:
+    """What resuming with a spec means for the `max_passes` of its sources."""
+    if side.explanation.plan.exhausted:
+        from wdspec.run.resume import describe_passes
+
+        yield from describe_passes(saved, _run_of(side), before, side.order)
 
 
 def _sections(side: Side, before: Mapping[str, Any], saved: Mapping[str, Any] | None) -> Iterator[Section]:
@@ -370,12 +384,18 @@ def _sections(side: Side, before: Mapping[str, Any], saved: Mapping[str, Any] | 
         yield Section(name, why_not_finished(before, side.order) or "")
         return
     from wdspec.run.resume import Resume
+
+    for why, slots in (
+        Resume(saved, _run_of(side), before, side.order, allow_changed=True).count_open().items()
+    ):
+        yield Section(name, why, slots)
+
+
+def _run_of(side: Side) -> Run:
+    """The run of a spec in one process."""
     from wdspec.run.run import make_run
 
-    explanation = side.explanation
-    run = make_run(explanation.plan, explanation.spec, explanation.shards, Seat())
-    for why, slots in Resume(saved, run, before, side.order, allow_changed=True).count_open().items():
-        yield Section(name, why, slots)
+    return make_run(side.explanation.plan, side.explanation.spec, side.explanation.shards, Seat())
 
 
 def _fate(name: str, before: Mapping[str, Any], now: Mapping[str, Any], starts_again: bool) -> str:

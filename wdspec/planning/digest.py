@@ -265,6 +265,10 @@ def _show_shares(*shares: str) -> list[str]:
     return shown if len({*shown}) > 1 else [f"{100 * float(each):.15g}%" for each in numbers]
 
 
+_DRAWN = frozenset({"share", "shuffle", "interleave", "max_passes", "on_exhausted"})
+"""The entries of a source that say how often its samples are drawn, and how many are held."""
+
+
 @cache
 def _not_read() -> frozenset[str]:
     """The entries of a source that affect how raw samples are drawn, held or dropped, but not the order of reading."""
@@ -274,7 +278,7 @@ def _not_read() -> frozenset[str]:
         for key in declared_keys(model)
         if (key.drops and not key.drops.when_read) or (key.affects and key.affects.order_if_skipping)
     )
-    return frozenset({"share", "shuffle", "interleave", "select.files", *dropping})
+    return frozenset({*_DRAWN, "select.files", *dropping})
 
 
 def reads_alike(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
@@ -288,7 +292,7 @@ def reads_alike(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> bo
 
 def drops_alike(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
     """Whether the same samples of a source are left out under both descriptions, but for those of `select`."""
-    keys = _not_read() - {"share", "shuffle", "interleave", "select", "select.files"}
+    keys = _not_read() - {*_DRAWN, "select", "select.files"}
     before, now = (
         {key: value for key, value in described["sources"].get(name, {}).items() if key in keys}
         for described in (old, new)

@@ -401,6 +401,31 @@ def limit_passes(
     return limits, tuple(exhausted)
 
 
+def count_unlimited(
+    spec: Spec,
+    shard_count: Sizer,
+    global_size: int,
+    exhausted: Sequence[Exhaustion],
+    name: str,
+    stop: Fraction,
+) -> Fraction:
+    """How many samples of a source a spec draws before batch `stop`, as if its own `max_passes` were not there.
+
+    Args:
+        global_size: G, samples of a global batch.
+        exhausted: where the sources of the spec are exhausted.
+    """
+    starts = starting_batches(scheduled_shares(spec, shard_count, global_size), global_size)
+    ends = {each.source: each.start for each in exhausted if each.source != name}
+    bounds = sorted({each for each in (*starts, *ends.values()) if each < stop})
+    drawn = Fraction(0)
+    for start, end in zip(bounds, [*bounds[1:], stop], strict=True):
+        shares = starts[max(each for each in starts if each <= start)]
+        total = sum(share for other, share in shares.items() if ends.get(other, end) > start)
+        drawn += shares[name] / total * global_size * (end - start) if total else 0
+    return drawn
+
+
 def _report_unread(spec: Spec, source: Source, needed: Fraction) -> None:
     """Report a source of which the first global batch, or the first windows, would already take too many samples."""
     if spec.batch is not None and spec.batch.has_windows:

@@ -18,7 +18,7 @@ from wdspec.planning.timeline import Timeline
 from wdspec.read.source import unpack_slot
 from wdspec.run.received import Received, resume_received
 from wdspec.run.received import encode as encode_amounts
-from wdspec.run.resume import Resume, live_shares
+from wdspec.run.resume import Resume, describe_passes, live_shares
 from wdspec.run.run import Run
 from wdspec.run.state import (
     FORMAT,
@@ -121,6 +121,8 @@ class Position:
         resume = Resume(state, run, before, now, allow_changed)
         slots = resume.slots(reads)
         received = resume_received(state, run, before, now)
+        for line in describe_passes(state, run, before, now):
+            warn_user(line)
         return cls(*resume.place, slots, shares, skipped_steps(state), resume.past, received, resume.timeline)
 
 

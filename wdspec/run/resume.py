@@ -12,6 +12,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 from wdspec.base.errors import warn_user
@@ -19,11 +20,12 @@ from wdspec.planning.digest import reads_alike
 from wdspec.planning.order import Stretch
 from wdspec.planning.past import Past, kinds_of_sections, name_of_section, past_from_text, why_not_finished
 from wdspec.planning.plan import CompanionPlan, SourcePlan
-from wdspec.planning.shares import LiveShares, shares_from_text
+from wdspec.planning.shares import LiveShares, count_unlimited, shares_from_text
 from wdspec.planning.timeline import Timeline
 from wdspec.read.sections import tops_of, with_shares
 from wdspec.read.source import StreamState, pack_slot
 from wdspec.read.windows import MAY_REPEAT, PLANNED_WHOLE
+from wdspec.run.received import add_up, received_in
 from wdspec.run.run import Run
 from wdspec.run.state import VERSION, ranks_of, read_entry
 
@@ -264,6 +266,54 @@ class Resume:
         kept = self._now["sources"].keys()  # a spec without any of its sources can finish nothing
         self.past = tuple(
             past for past in self.past if not kept.isdisjoint(json.loads(past.order)["sources"])
+        )
+
+
+def describe_passes(
+    state: Mapping[str, Any], run: Run, before: Description, now: Description
+) -> Iterator[str]:
+    """Yield a line for each source that a changed run reads more or less often than its `max_passes` says.
+
+    A spec counts the samples of a source by its own shares from the first step on, and not those that a run received
+    by other shares before it was changed.
+
+    Args:
+        state: a state that fits the run; the more ranks it holds, the more exact the numbers.
+        run: the run that resumes.
+        before, now: descriptions of the order of the state and of the run.
+    """
+    plan, spec = run.plan, run.spec
+    if before == now or not plan.exhausted or spec.stage is not None:
+        return
+    received = received_in(state)
+    total = add_up([*received.values()])
+    if not total:
+        return
+    of_ranks = Fraction(plan.topology.ranks, len(received))
+    samples = {name: of_ranks * (amount.samples or 0) for name, amount in total.items()}
+    size, counts = plan.batching.global_size, {each.name: len(each.shards) for each in plan.sources}
+    at = Fraction(sum(samples.values()), size) if plan.batching.windowed else Fraction(state["batch"])
+    for source in spec.sources:
+        if source.max_passes is None or not source.samples or source.name not in counts:
+            continue
+        was, most = samples.get(source.name, Fraction(0)), Fraction(str(source.max_passes)) * source.samples
+        counted = count_unlimited(
+            spec, lambda each: counts.get(each.name, 0), size, plan.exhausted, source.name, at
+        )
+        in_all, about = was + max(Fraction(0), most - counted), max(most / 50, 4 * plan.topology.slots)
+        if source.name not in {each.source for each in plan.exhausted} or abs(in_all - most) <= about:
+            continue
+        same = before["sources"].get(source.name, {}).get("max_passes") == source.max_passes
+        fits = float((most + counted - was) / source.samples)
+        hint = (
+            f"; for {source.max_passes:g} passes in all, write `max_passes: {fits:.4g}`"
+            if same and fits > 0
+            else ""
+        )
+        yield (
+            f"`{source.name}` was read {float(was / source.samples):.3g} passes before the spec changed, and counts as "
+            f"read {float(counted / source.samples):.3g}, by the shares that the spec has now: with `max_passes: "
+            f"{source.max_passes:g}` it will be read {float(in_all / source.samples):.3g} in all{hint}"
         )
 
 

@@ -369,7 +369,7 @@ def replay(phases, *, ranks=1, workers=0, live=(), skips=(), is_older=False):
 def are_read_alike(old, new, name):
     """Whether the slots of two models read the raw samples of a source in the same order."""
     keys = ("order", "key", "where", "subset", "only_keys", "exclude", "keys_of", "tokens", "join", "lookup")
-    keys += ("max_passes", "extensions")
+    keys += ("extensions",)
     before, now = old.readers[name], new.readers[name]
     return (
         old.spec.seed == new.spec.seed
