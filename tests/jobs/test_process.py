@@ -198,6 +198,28 @@ def test_under_a_policy_bad_samples_are_skipped_and_counted(folder):
     assert len(samples("out/a-001.tar")) == 9
 
 
+@pytest.mark.parametrize("suffix", ["jsonl", "tar"])
+def test_samples_that_the_format_cannot_hold_are_no_skips(suffix, folder):
+    """Otherwise, only the samples without pictures would be left."""
+    (folder / "pictures").mkdir()
+    (folder / "pictures" / "0.jpg").write_bytes(b"\xff\xd8\xff")
+    rows = [{"uid": f"{n}", "names": ["0.jpg"] * (n % 3)} for n in range(1, 10)]
+    (folder / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    fetch = {"url": "names", "root": f"{folder}/pictures/"}
+    source = {"shards": "rows.jsonl", "fetch": {"pictures": fetch}, "decode": {"pictures": "raw"}}
+    job = {"dataset": [source], "errors": {"skip": ["decode"]}, "fields": "pictures"}
+
+    def write(suffix):
+        job["output"] = {"from": r"(.*)\.jsonl", "to": rf"out/\1.{suffix}"}
+        (folder / "job.yaml").write_text(json.dumps(job))
+        return run("job.yaml", "--jobs", "0", code=suffix != "parquet")
+
+    [failed] = write(suffix)["failed"]
+    assert "parquet" in failed["cause"]
+    assert not os.path.exists(f"out/rows.{suffix}")
+    assert [done["written"] for done in write("parquet")["done"]] == [9]
+
+
 def test_a_killed_job_leaves_complete_shards_and_resumes(folder):
     file = write_job(folder, map="functions:slow")
     with subprocess.Popen([*RUN, file, "--jobs", "1"], start_new_session=True) as running:

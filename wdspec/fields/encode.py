@@ -123,6 +123,10 @@ class FieldEncoder:
             reason = " ".join(str(cause).split()) or type(cause).__name__
             if isinstance(cause, UnicodeEncodeError):
                 reason = describe_surrogate(cause)
+            elif isinstance(value, str):
+                reason += (
+                    f"; the name `{name}` says how it is written: for text, `rename: {{{name}.txt: {name}}}`"
+                )
             raise FieldError(
                 f"cannot be encoded: {reason[:400]}", key=sample.get("__key__"), field=name
             ) from cause

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 from wdspec.base.amounts import join_names, pluralize
 from wdspec.base.errors import UsageError, WdspecError
 from wdspec.base.user_code import digest_code
-from wdspec.fields.encode import JSON_VALUES
+from wdspec.fields.encode import JSON_VALUES, EncoderMissingError
 from wdspec.formats.compression import format_of, stem_of
 from wdspec.jobs.dedup import Drops
 from wdspec.jobs.engine import Engine
@@ -317,6 +317,8 @@ def _describe_changes(changes: Sequence[tuple[ProcessTask, str]], there: int) ->
 def _write(writer: Any, sample: dict[str, Any], budget: ErrorBudget) -> None:
     try:
         packed = writer.pack(sample)
+    except EncoderMissingError:
+        raise  # the output cannot hold the field, which is no damage of this sample
     except WdspecError as error:
         budget(error, "decode", url=sample.get("__url__"), key=sample.get("__key__"))
     else:

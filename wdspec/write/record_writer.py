@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from wdspec.base.errors import FieldError, UsageError
 from wdspec.fields.codecs.text import write_json
-from wdspec.fields.encode import Encode, EncodeSample, make_encoder
+from wdspec.fields.encode import Encode, EncoderMissingError, EncodeSample, make_encoder
 from wdspec.spec.language.decoders import library
 from wdspec.spec.language.values import Format
 from wdspec.write.writer import Packed, SampleWriter, Target, check_fields, list_values, to_plain
@@ -87,12 +87,24 @@ class RecordWriter(SampleWriter):
                 self._dumps({field: value})
             except Exception as own:
                 reason = " ".join(str(own).split())[:200] or type(own).__name__
-                if self._format == "jsonl" and isinstance(value, (bytes, bytearray, memoryview)):
-                    reason += "; use `.cbors` or `.msgpack`, which can"
-                return FieldError(
+                error = FieldError
+                if self._format == "jsonl" and _has_bytes(value):
+                    reason += (
+                        "; use `.cbors` or `.msgpack`, which can, or a table: `output: {from: '(?:.*/)?(.*)[.]jsonl', "
+                        "to: 'out/\\1.parquet'}`"
+                    )
+                    error = EncoderMissingError
+                return error(
                     f"{self._format} cannot contain it: {reason}", key=record["__key__"], field=field
                 )
         return FieldError(f"{self._format} cannot contain the sample: {cause}", key=record["__key__"])
+
+
+def _has_bytes(value: Any) -> bool:
+    """Whether a value has bytes, perhaps within lists and maps."""
+    if isinstance(value, (list, tuple, dict)):
+        return any(map(_has_bytes, value.values() if isinstance(value, dict) else value))
+    return isinstance(value, (bytes, bytearray, memoryview))
 
 
 def _dumps(format: Format) -> Callable[[Any], bytes]:
