@@ -72,6 +72,26 @@ def test_checksums_find_other_bytes_of_the_same_size_and_time(folder):
     assert file["compared"] == {"checksum": 3}
 
 
+def test_shards_that_were_written_again_with_the_same_bytes_are_as_locked(folder):
+    """Such as by a checkout or by a copy without times. Without checksums, the times are all that is known."""
+    lock(folder)
+    shard = folder / "here" / "a-001.tar"
+    os.utime(shard, ns=(0, 1_700_000_000 * 10**9 + 5))
+    said = lock(folder, "--check", code=1)
+    assert "now\n" in said
+    assert "mtime 2023-11-14 22:13:20.000000005 now" in said
+    (folder / "s.lock.json").unlink()
+    lock(folder, "--hash")
+    for number in range(3):
+        os.utime(folder / "here" / f"a-{number:03}.tar", ns=(0, 1_800_000_000 * 10**9))
+    assert "as locked; compared: 3 checksums" in lock(folder, "--check")
+    assert "as locked; compared: 3 checksums" in lock(folder, "--check", "--hash")
+    change_a_byte(shard)
+    assert "a-001.tar  SHA-256" in lock(folder, "--check", code=1)
+    shard.write_bytes(shard.read_bytes()[:-512])
+    assert "bytes then" in lock(folder, "--check", code=1)
+
+
 def test_copies_in_another_place_are_compared_by_their_bytes(folder):
     lock(folder, "--hash")
     rewrite = {"WDS_REWRITE": "here/=there/"}

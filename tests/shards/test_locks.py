@@ -92,7 +92,7 @@ def test_check_names_new_missing_and_changed_shards(folder, lock):
     assert lines["a-000.tar"].endswith("gone")
     assert lines["a-x-000.tar"].endswith("new")
     assert "20,480 now" in lines["b-000.tar"]
-    assert "mtime 1000000000 now" in lines["b-001.tar"]
+    assert "mtime 1970-01-01 00:00:01.000000000 now" in lines["b-001.tar"]
     assert "4 shards not as locked" in shown
 
 

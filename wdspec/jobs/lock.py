@@ -194,11 +194,15 @@ def find_changes(
             tasks = []
             compared = Counter() if compared is None else compared
             for number, (shard, was, each) in enumerate(zip(shards, old.objects, seen, strict=True)):
-                if (what := difference(was, each, moved)) is not None:
+                hashed = old.known_hashes[number] is not None
+                # With a checksum, the bytes decide, and not that they were written again.
+                if (what := difference(was, each, moved or hashed)) is not None:
                     yield Change(source.name, shard.text, what)
                 elif each is not None:
                     basis = basis_of(was, each, moved)
-                    if old.known_hashes[number] is not None and (read_all or basis != "ETag"):
+                    if difference(was, each, moved) is not None:
+                        basis = "checksum"
+                    if hashed and (read_all or basis != "ETag"):
                         basis = "checksum"
                         tasks.append(
                             _HashTask(source.name, number, shard, replace(storage, cache=None), each)

@@ -12,6 +12,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
+from datetime import UTC, datetime
 from functools import cached_property
 from importlib.metadata import version
 from typing import Any, TypeVar
@@ -368,8 +369,21 @@ def difference(was: ObjectStat, seen: ObjectStat | None, moved: bool) -> str | N
     if None not in (was.size, seen.size) and was.size != seen.size:
         return f"{was.size:,} bytes then, {seen.size:,} now"
     if not moved and None not in (was.validator, seen.validator) and was.validator != seen.validator:
-        return f"{was.validator} then, {seen.validator} now"
+        return f"{_shown(was.validator)} then, {_shown(seen.validator)} now"
     return None
+
+
+def _shown(validator: str | None) -> str:
+    """A validator for people: a time as a date, to the microsecond."""
+    kind, _, rest = (validator or "").partition(" ")
+    if f"{kind} " != TIME or not rest.isdecimal():
+        return str(validator)
+    seconds, nanoseconds = divmod(int(rest), 10**9)
+    try:
+        day = datetime.fromtimestamp(seconds, UTC)
+    except (OverflowError, ValueError, OSError):
+        return str(validator)
+    return f"{TIME}{day:%Y-%m-%d %H:%M:%S}.{nanoseconds:09d}"
 
 
 def basis_of(was: ObjectStat, seen: ObjectStat, moved: bool) -> str:
