@@ -164,6 +164,22 @@ def test_check_compares_the_dropped_part(spec, tmp_path):
     assert "no sample of `a` is left: 20 of 20 lack `jpg`" in problem["message"]
 
 
+def test_a_part_that_is_too_large_comes_with_the_place_of_the_first_sample(spec, tmp_path):
+    spec["dataset"][0] |= {"expect": {"dropped": 0.2}, "subset": "90%", "where": "cls not in [13, 17]"}
+    (tmp_path / "s.yaml").write_text(json.dumps(spec))
+    run = ["check", "s.yaml", "--all", "--jobs", "0", "--format", "json", "--report", "seen.db"]
+    assert not json.loads(within(*run, folder=tmp_path)[0])["problems"]
+    spec["dataset"][0]["expect"]["dropped"] = 0
+    (tmp_path / "s.yaml").write_text(json.dumps(spec))
+    for _ in range(2):  # the second one reads the report
+        (problem,) = json.loads(within(*run, folder=tmp_path, code=1)[0])["problems"]
+        assert (problem["code"], problem["source"], problem["key"]) == ("D215", "a", "k13")
+        assert problem["shard"].endswith("a.tar")
+        assert (
+            "dropped by `where`, but at most 0% is expected; the first of them is here" in problem["message"]
+        )
+
+
 def test_the_spec_on_the_page_is_valid():
     page = (Path(__file__).parents[2] / "docs" / "checking.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"^```yaml\n(.*?)^```", page, re.M | re.S)

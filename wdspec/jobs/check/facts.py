@@ -198,6 +198,8 @@ class SampleFacts(BaseModel):
     """Samples dropped by the spec."""
     causes: dict[str, int] = Field(default_factory=dict)
     """Counts of these by what drops them: a key of the spec, or the field that they lack."""
+    first_lost: SamplePlace | None = None
+    """The first of these that neither `subset` nor `keys` leaves out."""
     bytes: int = 0
     """Uncompressed bytes read."""
     layouts: Kinds = Field(default_factory=dict)
@@ -214,6 +216,7 @@ class SampleFacts(BaseModel):
         self.delivered += other.delivered
         self.dropped += other.dropped
         self.bytes += other.bytes
+        self.first_lost = self.first_lost or other.first_lost
         for cause, count in other.causes.items():
             self.causes[cause] = self.causes.get(cause, 0) + count
         merge(self.layouts, other.layouts)

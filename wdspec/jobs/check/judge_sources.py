@@ -34,7 +34,7 @@ from wdspec.jobs.check.facts import (
 )
 from wdspec.planning.order import lanes_of, shuffle_size
 from wdspec.read.error_budget import ErrorBudget
-from wdspec.read.left import cause_in_words, describe_left, lost_part
+from wdspec.read.left import PARTS, cause_in_words, describe_left, lost_part
 from wdspec.read.transform import UserFunctions
 from wdspec.spec.language.expressions import PathBeforeMap, parse_expression
 from wdspec.spec.language.options import Errors
@@ -83,12 +83,18 @@ def expected_counts(collection: CheckedData) -> Iterator[DataProblem]:
             yield DataProblem("D214", message, source.name)
         part = lost_part(facts.samples, facts.causes)
         if expect.dropped is not None and part > expect.dropped and facts.delivered:
+            asked = facts.samples - sum(facts.causes.get(cause, 0) for cause in PARTS)
             message = (
-                f"{percent(part)} of {pluralize(facts.samples, 'sample')} are dropped by "
-                f"{join_names(dict.fromkeys(map(cause_in_words, facts.causes)))}, but at most "
+                f"{percent(part)} of {pluralize(asked, 'sample')} are dropped by "
+                f"{join_names(dict.fromkeys(cause_in_words(cause) for cause in facts.causes if cause not in PARTS))}, "
+                "but at most "
                 f"{100 * expect.dropped:g}% is expected"
             )
-            yield DataProblem("D215", message, source.name)
+            first = facts.first_lost
+            if first is None:
+                yield DataProblem("D215", message, source.name)
+            else:
+                yield DataProblem.at("D215", f"{message}; the first of them is here", source.name, first)
 
 
 def few_left(collection: CheckedData) -> Iterator[DataProblem]:

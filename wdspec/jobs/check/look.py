@@ -32,6 +32,7 @@ from wdspec.jobs.check.token_widths import TokenWidths
 from wdspec.jobs.check.values import SampleWatch
 from wdspec.jobs.job import ReadTask
 from wdspec.read.error_budget import ErrorBudget, code_of, is_mistake
+from wdspec.read.left import PARTS
 from wdspec.read.shard import Piece
 from wdspec.read.transform import Process
 from wdspec.spec.language.decoders import library
@@ -108,6 +109,8 @@ class _Reading:
         """Key and offset of the sample being decoded."""
         self._lacking: Counter[str] = Counter()
         """Samples that `missing: skip` drops, by what they lack."""
+        self._first_lost: SamplePlace | None = None
+        """The first sample that the spec drops."""
         self._errors = 0
         self._members: Blocks | None = None
         self._widths: TokenWidths | None = None
@@ -140,6 +143,7 @@ class _Reading:
             facts.samples.dropped = dropped.total()
             dropped["missing"] -= self._lacking.total()
             facts.samples.causes = dict(+dropped + self._lacking)
+            facts.samples.first_lost = self._first_lost
             if self._members is not None:
                 self._members.file.close()
 
@@ -261,6 +265,8 @@ class _Reading:
                     budget.lack = ""
                 elif budget.dropped.total() == dropped and self._errors == errors:
                     watch.leave_out()
+                if sample is None and self._first_lost is None and budget.all_dropped.keys() - PARTS:
+                    self._first_lost = watch.place(index, offset, raw["__key__"])
                 dropped, missing = budget.dropped.total(), budget.dropped["missing"]
         self._at = None
         return process
