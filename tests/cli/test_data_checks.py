@@ -66,6 +66,13 @@ CASES: list[tuple[str, dict[str, str], list[str], tuple[str, ...]]] = [
         ["W441"],
         ("`make: ids`: ", "scores.csv is not a tokenizer", "write the path of a `tokenizer.json`"),
     ),
+    (f"{ALL}    fetch: {{image: {{url: cls, root: classes/}}}}\n", {}, [], ()),
+    (
+        f"{ALL}    fetch: {{image: {{url: cls, root: clases/, missing: none}}}}\n",
+        {},
+        ["W501"],
+        ("s.yaml:2:5", "the `root` of `fetch: image` does not exist", "/clases/"),
+    ),
     ("dataset:\n  - {name: a, shards: a-000.tra}\n", {}, ["W501"], ("`a-000.tra`", "compare")),
     (
         "dataset:\n  - {name: a, shards: ../data0}\n",

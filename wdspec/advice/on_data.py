@@ -31,7 +31,7 @@ from wdspec.spec.spec import Source, Spec
 from wdspec.stores.filesystems import find_missing
 from wdspec.stores.local import advise_on_classes
 from wdspec.urls.braces import Braces
-from wdspec.urls.urls import AIS_PROVIDERS, FSSPEC, MAGIC, row_of, scheme_of, spread
+from wdspec.urls.urls import AIS_PROVIDERS, FSSPEC, MAGIC, ShardUrl, row_of, scheme_of, spread
 
 MOST_TRIED = 100
 """Shards of a source on which the rules of WDS_REWRITE are tried."""
@@ -54,6 +54,19 @@ def missing_shards(spec: Spec, files: Files) -> Advices:
                 _find_elsewhere(source, missing[0][1]) or _describe_folder(missing[0][1], source),
                 source,
             )
+
+
+@rule("W501", needs="spec shards")
+def missing_roots(spec: Spec, shards: Shards) -> Advices:
+    """Local folders of objects that do not exist: whatever `missing` says, reading one of these is an error."""
+    for source in spec.collections:
+        for name, entry in source.fetch.items():
+            with suppress(WdspecError):
+                storage = shards.storages[source.name]
+                place = "" if entry.root is None else storage.resolve(ShardUrl(entry.root, "/")).location
+                if place and not scheme_of(place) and not os.path.isdir(place):
+                    text = f"the `root` of `fetch: {name}` does not exist: `{entry.root}`"
+                    yield Advice(text, "correct the path, which is relative to the spec", source)
 
 
 def _find_elsewhere(source: Source, path: str) -> str:
