@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import re
 from collections import Counter
 
 import pytest
@@ -214,6 +215,20 @@ def test_a_value_that_a_field_is_made_of_and_a_sample_lacks_is_an_error(change, 
     assert (caught.value.place["key"], caught.value.place["field"]) == ("0003", "kind")
     with pytest.raises(wdspec.FieldError, match=r"`make: kind` needs `json.animal`"):
         samples(spec_of(tmp_path, LABEL, where="kind > 0"))
+
+
+def test_a_path_that_no_sample_has_is_shown_with_the_keys_that_there_are(tmp_path):
+    """`missing: skip` alone would leave out all samples."""
+    write(tmp_path)
+    for path, keys in (
+        ("json.animals", "animal, n (did you mean `animal`?); set"),
+        ("json.x.y", "animal, n; set"),
+    ):
+        make = {"kind": {"label": path, "names": ANIMALS}}
+        with pytest.raises(
+            wdspec.FieldError, match=re.escape(f"or which is null; `json` has the keys {keys}")
+        ):
+            samples(spec_of(tmp_path, make))
 
 
 @pytest.mark.parametrize("where", [{}, {"where": "kind >= 0"}])

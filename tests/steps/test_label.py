@@ -19,6 +19,18 @@ def test_numbers_are_looked_up_by_their_text():
     assert [label(281), label(207), label("207")] == [0, 1, 1]
 
 
+@pytest.mark.parametrize("unknown", ["error", -100])
+def test_the_number_of_a_class_is_not_taken_for_an_unknown_name(unknown):
+    """With `unknown: -100`, the labels of all samples would be -100."""
+    label = make_label(names={"cat": 0, "dog": 1}, unknown=unknown)
+    with pytest.raises(
+        FieldError, match="this is the number 1; if it is that of its class, leave the step out"
+    ):
+        label(1)
+    assert make_label(names={"281": 0, "207": 1}, unknown=-100)(1) == -100
+    assert make_label(names={"cat": 0, "dog": 1}, unknown=-100)(-1) == -100
+
+
 @pytest.mark.parametrize("name", ["cat\n", " cat", "cat\r\n", "\tcat "])
 def test_space_around_a_name_does_not_count(name):
     assert make_label(names={"dog": 3, "cat": 7})(name) == 7

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pkgutil import resolve_name
 from typing import Any
 
-from wdspec.base.errors import FieldError, LeftOutError, WdspecError, warn_user
+from wdspec.base.errors import FieldError, LeftOutError, WdspecError, did_you_mean, warn_user
 from wdspec.fields.decode import one_line
 from wdspec.fields.scale import Numbers
 from wdspec.spec.language.decoders import library
@@ -40,6 +40,21 @@ def build_step(recipe: Recipe) -> Step:
     return _steps[key]
 
 
+def _describe_keys(path: Path, fields: Mapping[str, Any]) -> str:
+    """The keys of the map in which a path ends too early, and how the path may have been meant; else empty."""
+    value = fields.get(str(path[0]))
+    for place, part in enumerate(path[1:], 1):
+        if not isinstance(value, dict):
+            return ""
+        if part not in value:
+            names = [*map(str, value)]
+            keys, where = ", ".join(names[:8]) or "(none)", describe_path(type(path)(path[:place]))
+            meant = did_you_mean(str(part), names)
+            return f"; `{where}` has the keys {keys}" + f" ({meant})" * bool(meant)
+        value = value[part]
+    return ""
+
+
 class MadeField:
     """One entry of `make`: a field, and perhaps further results of its step. It pickles without what files have.
 
@@ -58,12 +73,15 @@ class MadeField:
         self._unread = recipe.unread
         self._step: Step | None = None
 
-    def make(self, found: Sequence[Any], raw: Mapping[str, Any]) -> dict[str, Any]:
+    def make(
+        self, found: Sequence[Any], raw: Mapping[str, Any], fields: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
         """Return the fields that the step makes.
 
         Args:
             found: the values of `origins`; None or MISSING where the sample has none.
             raw: the sample, whose key says what is drawn.
+            fields: its decoded fields, which errors describe.
 
         Raises:
             LeftOutError: the sample is to be left out.
@@ -75,7 +93,7 @@ class MadeField:
             if value is None and (lacks_all or path not in self._optional):
                 if self._missing == "none":
                     return dict.fromkeys(self.fields)
-                raise self._lacking(path)
+                raise self._lacking(path, fields or {})
         if self._unread:
             self._warn_of_unread(raw)
         numbers = None if self._numbers_of is None else self._numbers_of(self.name, raw)
@@ -128,13 +146,13 @@ class MadeField:
                 what = f"`{self.recipe.step}` does not read the field `{field}` of sample `{raw['__key__']}`"
                 warn_user(f"{what}, {why}; write `{field}: {field}` in `make: {self.name}`")
 
-    def _lacking(self, path: Path) -> FieldError:
+    def _lacking(self, path: Path, fields: Mapping[str, Any]) -> FieldError:
         if self._missing == "skip":
             return LeftOutError("", cause="missing")
-        written = describe_path(path)
+        written, keys = describe_path(path), _describe_keys(path, fields)
         return FieldError(
-            f"`make: {self.name}` needs `{written}`, which the sample lacks or which is null; set `missing: skip` to "
-            "leave out such samples, or `missing: none`",
+            f"`make: {self.name}` needs `{written}`, which the sample lacks or which is null{keys}; set "
+            "`missing: skip` to leave out such samples, or `missing: none`",
             code="D201",
             field=self.name,
         )

@@ -85,7 +85,7 @@ class MakingFields(SampleFields):
                         if beside
                         else [walk(at.get(str(path[0]), MISSING), path, True) for path in entry.origins]
                     )
-                    held.update(entry.make(found, raw))
+                    held.update(entry.make(found, raw, at))
                 for field in entry.fields:
                     sample[field] = entry.deliver(held[field])
         except WdspecError as error:

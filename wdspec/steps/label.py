@@ -41,6 +41,7 @@ def make_label(
             what = "is a class itself" if alias in numbers else f"is an alias of `{name}`, which is no class"
             raise SpecError(f"`label`: `{alias}` {what}; correct `aliases`" + _where(file))
         numbers[alias] = numbers[name]
+    are_words = not any(name.isdecimal() for name in numbers)
 
     def label(name: Any) -> int:
         found = numbers.get(name) if name.__class__ is str else None
@@ -55,6 +56,11 @@ def make_label(
         text = str(name).strip()  # files of text often end with a line feed
         if text in numbers:
             return numbers[text]
+        if not isinstance(name, str) and are_words and name in numbers.values():
+            raise FieldError(
+                f"`label` needs the name of a class, but this is the number {name}; if it is that of its class, "
+                f'leave the step out; otherwise, name the classes by such numbers: `names: {{"{name}": …}}`'
+            )
         if unknown != "error":
             return unknown
         hint = did_you_mean(text, numbers) or "add it to `aliases`, or write `unknown: -100`"
