@@ -417,12 +417,13 @@ def count_unlimited(
     """
     starts = starting_batches(scheduled_shares(spec, shard_count, global_size), global_size)
     ends = {each.source: each.start for each in exhausted if each.source != name}
-    bounds = sorted({each for each in (*starts, *ends.values()) if each < stop})
+    bounds = [Fraction(each) for each in sorted({*starts, *ends.values()}) if each < stop]
     drawn = Fraction(0)
     for start, end in zip(bounds, [*bounds[1:], stop], strict=True):
         shares = starts[max(each for each in starts if each <= start)]
-        total = sum(share for other, share in shares.items() if ends.get(other, end) > start)
-        drawn += shares[name] / total * global_size * (end - start) if total else 0
+        left = [share for other, share in shares.items() if other not in ends or ends[other] > start]
+        if total := sum(left, Fraction(0)):
+            drawn += shares[name] / total * global_size * (end - start)
     return drawn
 
 

@@ -300,7 +300,10 @@ def describe_passes(
         counted = count_unlimited(
             spec, lambda each: counts.get(each.name, 0), size, plan.exhausted, source.name, at
         )
-        in_all, about = was + max(Fraction(0), most - counted), max(most / 50, 4 * plan.topology.slots)
+        in_all, about = (
+            was + max(Fraction(0), most - counted),
+            max(most / 50, Fraction(4 * plan.topology.slots)),
+        )
         if source.name not in {each.source for each in plan.exhausted} or abs(in_all - most) <= about:
             continue
         same = before["sources"].get(source.name, {}).get("max_passes") == source.max_passes
