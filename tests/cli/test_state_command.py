@@ -56,6 +56,16 @@ def test_it_shows_the_position_and_the_legal_topologies(spec, tmp_path):
     assert re.search(r"a 3/4 9\d ", said)
 
 
+def test_a_share_that_changes_is_named_the_largest(spec, tmp_path):
+    """Both shares are not those of now: `a` has ended, and `b` has its part."""
+    limited = {**spec["dataset"][0], "samples": 60, "max_passes": 1, "on_exhausted": "drop"}
+    file = tmp_path / "state.json"
+    file.write_text(json.dumps(saved(spec | {"dataset": [limited, spec["dataset"][1]]})))
+    assert "source largest share samples" in run(file)
+    file.write_text(json.dumps(saved(spec)))
+    assert "source share samples" in run(file)
+
+
 def test_sample_counts_of_sources_match_what_was_read(spec):
     with wdspec.loader(spec, rank=0, world_size=1) as loader:
         counts = {"a": 0, "b": 0}

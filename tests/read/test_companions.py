@@ -65,6 +65,18 @@ def test_companions_of_a_batch_are_distinct_while_a_pass_has_enough(folder):
     assert all(len({other for _, other in batch}) == 6 for batch in pairs)
 
 
+@pytest.mark.parametrize(("count", "is_repetitive"), [(11, True), (5, False), (1, False)])
+def test_samples_that_mostly_get_a_companion_twice_are_reported_once(count, is_repetitive, folder, recwarn):
+    """Of 12 companions, each pass has one whole sample of 11 and a part of another; of 5, it has two."""
+    spec = make_spec({"source": "pool", "count": count}, elastic={"ranks": 1, "workers": 1})
+    pairs = pairs_of(spec, 20)[0]
+    twice = [len({*other}) < count for batch in pairs for _, other in batch if count > 1]
+    assert is_repetitive == (2 * sum(twice) > len(twice) > 0)
+    said = [str(each.message) for each in recwarn if "one companion twice" in str(each.message)]
+    assert len(said) == is_repetitive
+    assert all(f"`count: {count}`" in each for each in said)
+
+
 def test_pairs_are_random_over_five_passes_and_so_are_those_of_neighbours(folder):
     pairs, _ = pairs_of(make_spec("pool"), 75)
     counts = Counter(pair for batch in pairs for pair in batch)

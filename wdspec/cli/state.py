@@ -126,6 +126,7 @@ def describe_state(saved: Mapping[str, Any]) -> dict[str, Any]:
             {"source": name, "share": order["sources"].get(name, {"share": "removed"})["share"], **counts}
             for name, counts in sources.items()
         ],
+        "shares_change": "schedule" in order,
     }
 
 
@@ -185,7 +186,7 @@ def _blocks(title: str, state: dict[str, Any]) -> Iterator[Block]:
     yield Table((), list(_summary(state)), title)
     columns: dict[str, Callable[[dict[str, Any]], str]] = {
         "source": lambda each: each["source"],
-        "share": lambda each: _share(each["share"]),
+        "largest share" if state["shares_change"] else "share": lambda each: _share(each["share"]),
         "samples received>": partial(_amount, "samples"),
     }
     for key in ("cost", "tokens"):

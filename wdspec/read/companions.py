@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
+from wdspec.base.errors import warn_user
 from wdspec.fields.samples import COMPANIONS, Drawn
 from wdspec.planning.companions import chance_key
 from wdspec.planning.keys import random64
@@ -23,6 +24,8 @@ from wdspec.read.source import SourceStream, StreamState, pack_slot
 from wdspec.read.transform import LiveSource, Process, Sample, SourceParts, UserFunctions, Wrapper
 
 _EVERY = 1 << 64
+_MANY = 4
+"""Samples with a companion twice, after which this may be no chance."""
 
 
 class Supply:
@@ -76,6 +79,8 @@ class Supply:
         keys: dict[int, list[int]] = {}
         """By slot: the keys of the numbers that decide who gets companions."""
         current: Companions | None = None
+        repeats = {each.field: [0, 0] for _, each in own if each.count > 1}
+        """By field: samples that got a companion twice, and all that got some; empty after a warning."""
         draws: list[tuple[str, int, int, int, Iterator[Drawn]]] = []
         """Of the current slot: the field, the threshold and key of its numbers, how many to take, and the stream."""
 
@@ -96,11 +101,29 @@ class Supply:
                 elif count == 1:
                     drawn[field] = next(stream)
                 else:
-                    drawn[field] = [*islice(stream, count)]
+                    taken = drawn[field] = [*islice(stream, count)]
+                    if field in repeats and _is_repetitive(repeats[field], taken):
+                        del repeats[field]
+                        warn_user(
+                            f"`companions: {field}` of `{source.plan.name}` gives most samples one companion twice, "
+                            f"since a slot has few for `count: {count}`; use more companions, a smaller "
+                            "`count`, or fewer slots (`elastic`)"
+                        )
             raw[COMPANIONS] = drawn
             return process(raw, ordinal)
 
         return give
+
+
+def _is_repetitive(counts: list[int], taken: Sequence[Drawn]) -> bool:
+    """Count a sample with these companions, and return whether most of the first samples had one of them twice.
+
+    Where a pass of the companions ends within a sample, this is so now and then.
+    """
+    places = {(raw.get("__url__"), raw["__key__"]) for _, raw, _ in taken}
+    counts[0] += len(places) < len(taken)
+    counts[1] += 1
+    return counts[0] >= _MANY and 2 * counts[0] > counts[1]
 
 
 @dataclass(frozen=True)
