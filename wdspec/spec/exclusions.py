@@ -94,6 +94,15 @@ def _others() -> Iterator[Exclusion]:
             feature, _OF_BATCHES, f"{_UNKNOWN}; use `epoch: {{batches: n}}`", "E331", f"{_COST}\n{keys}"
         )
     yield Exclusion(
+        "`schedule` in `{batches: n}`",
+        _OF_BATCHES,
+        "a schedule is followed window by window, and how many batches a window has is only known when it has been "
+        "measured; use `at: {tokens: n}`, or a number of samples",
+        "E331",
+        f"{_COST}\nmix: {{schedule: [{{at: 0, shares: {{a: 1}}}}, {{at: {{batches: 9}}, shares: {{a: 2}}}}]}}\n"
+        f"{_source('name: a')}",
+    )
+    yield Exclusion(
         "`mix: {unit: batch}`",
         _OF_BATCHES,
         "a window is drawn before its batches are known; `group_by: __source__` keeps sources apart",

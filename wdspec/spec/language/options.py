@@ -317,12 +317,14 @@ class Errors(values.Model):
         "environment (a function or library that cannot be imported, a pickle without `allow`) are never skipped.",
     )
     max_count: Annotated[values.Count | None, Key("neither", Excludes("skip=false", "remove one"))] = Field(
-        None, description="Raise an error after this many skips of a source."
+        None, description="Raise an error after this many skips of a source. Implies `skip: true`."
     )
     max_rate: Annotated[
         values.Fraction | None, Key("neither", Excludes("skip=false", "remove one", unless="max_count"))
     ] = Field(
-        None, description="Raise an error when more than this fraction of the samples has been skipped."
+        None,
+        description="Raise an error when more than this fraction of the samples has been skipped. Implies `skip: "
+        "true`.",
     )
     log: AffectsNeither[values.LocalPath | None] = Field(
         None,
