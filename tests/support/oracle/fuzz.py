@@ -231,10 +231,14 @@ class Right:
     def __init__(self, trial: Trial, leg: Leg, base: Leg) -> None:
         calls = {"ranks": base.ranks, "workers": base.workers, "live": trial.live, "skips": trial.skips}
         self.model = replay(change_specs(trial, changes_of(trial, leg)), **calls)
+        self._items: dict[tuple[int, int, int], list[Any]] = {}
 
     def items(self, step: int, leg: Leg, rank: int) -> list[Any]:
         """Return the items of a step on a rank of a leg, as plain values."""
-        return [plain(item) for item in self.model.items_of(step, rank, leg.ranks)]
+        place = step, rank, leg.ranks
+        if place not in self._items:
+            self._items[place] = [plain(item) for item in self.model.items_of(*place)]
+        return self._items[place]
 
     def length(self, step: int, leg: Leg) -> int | None:
         """Return `len` of the loader before a step."""
@@ -578,7 +582,8 @@ def add_legs(rng: random.Random, trial: Trial) -> Trial:
     elastic = spec.get("elastic")
     batch = spec.get("batch")
     can_thread = "oracle_functions" not in json.dumps(spec) and rng.random() < 0.5
-    has_processes = rng.random() < 0.01
+    # Workers that read Lance are spawned, which takes seconds each; tests/formats/test_lance.py has a few.
+    has_processes = rng.random() < 0.01 and ".lance" not in json.dumps(spec)
     base = Leg()
     if elastic is None:
         canonical = (rng.choice((1, 1, 2)), rng.choice((0, 2)) if can_thread else 0)

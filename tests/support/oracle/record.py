@@ -239,25 +239,45 @@ def list_topologies(spec: Json) -> list[tuple[int, int]]:
     return list(itertools.product(ranks, threads))
 
 
-def compare_resumed(written: Json) -> str:
-    """Return where runs on other topologies, from each state, differ from it; empty if nowhere."""
-    states = {"0": None, **written.get("states", {})}
-    for cut, state in states.items():
+def list_resumes(written: Json, is_whole: bool = True) -> Iterator[tuple[str, tuple[int, int]]]:
+    """List the states of a record, by cut, and the topologies on which a run resumes from each.
+
+    Args:
+        written: the record; "0" is the start of the run.
+        is_whole: whether every state is paired with every topology. Otherwise each state and each topology is in at
+            least one pair.
+    """
+    cuts, topologies = ["0", *written.get("states", {})], list_topologies(written["spec"])
+    pairs = itertools.product(cuts, topologies)
+    if not is_whole and topologies:
+        count = max(len(cuts), len(topologies))
+        pairs = ((cuts[-1 - n % len(cuts)], topologies[-1 - n % len(topologies)]) for n in range(count))
+    for cut, topology in pairs:
+        if cut != "0" or topology != (1, 0):
+            yield cut, topology
+
+
+def compare_resumed(written: Json, *, is_whole: bool = True) -> str:
+    """Return where runs on other topologies, from each state, differ from it; empty if nowhere.
+
+    Args:
+        written: the record.
+        is_whole: as of `list_resumes`.
+    """
+    for cut, (ranks, threads) in list_resumes(written, is_whole):
         after = written.get("resumed", {}).get(cut, {})
         if "error" in after or "refused" in after:
             continue
         expected = after.get("steps", written["steps"][int(cut) :])
         later = [[step - int(cut), *call] for step, *call in written.get("calls", ()) if step >= int(cut)]
-        for ranks, threads in list_topologies(written["spec"]):
-            if state is None and (ranks, threads) == (1, 0):
-                continue
-            found = read_on(written["spec"], len(expected), state, later, ranks, threads)
-            if found != expected:
-                at = next(
-                    n for n, pair in enumerate(itertools.zip_longest(found, expected)) if pair[0] != pair[1]
-                )
-                where = f"after {cut}, with {ranks} ranks and {threads} threads"
-                return f"{where}: {found[at : at + 1]} is not {expected[at : at + 1]}"
+        state = written["states"][cut] if cut != "0" else None
+        found = read_on(written["spec"], len(expected), state, later, ranks, threads)
+        if found != expected:
+            at = next(
+                n for n, pair in enumerate(itertools.zip_longest(found, expected)) if pair[0] != pair[1]
+            )
+            where = f"after {cut}, with {ranks} ranks and {threads} threads"
+            return f"{where}: {found[at : at + 1]} is not {expected[at : at + 1]}"
     return ""
 
 

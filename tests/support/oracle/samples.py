@@ -11,7 +11,7 @@ import math
 import os
 import random
 import re
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from copy import copy, deepcopy
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
@@ -658,7 +658,9 @@ class SourceReader:
         source, spec = self.source, self.spec
         sample |= deepcopy(self.companions)
         number = random64(number_key, ordinal)
-        with lend_generators(number ^ _GLOBALS), provide_sample_rng(number, part.url):
+        has_functions = source.select is not None or source.map or spec.map
+        lent = lend_generators(number ^ _GLOBALS) if has_functions else nullcontext()
+        with lent, provide_sample_rng(number, part.url):
             try:
                 if source.select is not None and not _import(source.select, spec.folder)(sample):
                     return None
