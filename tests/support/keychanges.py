@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -485,11 +486,17 @@ def in_context(document: Json, context: Context) -> Json:
 
 def digests_of(document: Json, name: str) -> tuple[Spec, dict[str, str]]:
     """A spec, and all digests of it and of the source with a name (or its first), without those that do not exist."""
-    spec = wdspec.load(document)
+    return _digests_of(json.dumps(document), name, os.getcwd())
+
+
+@lru_cache(maxsize=300)  # most keys are changed in the same specs
+def _digests_of(text: str, name: str, _: str) -> tuple[Spec, dict[str, str]]:
+    document = json.loads(text)
+    spec = local = wdspec.load(document)
     source = next((each for each in spec.sources if each.name == name), spec.sources[0])
-    # no cluster is asked: it would have to serve the shards
-    sources = [{**each, "aistore": None} for each in document["dataset"]]
-    local = wdspec.load({**document, "aistore": None, "dataset": sources})
+    if '"aistore"' in text:  # no cluster is asked: it would have to serve the shards
+        sources = [{**each, "aistore": None} for each in document["dataset"]]
+        local = wdspec.load({**document, "aistore": None, "dataset": sources})
     files: dict[str, dict[str, str]] = {}
     order = ""
     try:
