@@ -96,7 +96,6 @@ def test_a_step_is_what_a_run_delivers(folder, seed):
     agrees(folder, seed)
 
 
-@pytest.mark.long
 def write_rows(folder, name, form, field):
     """A shard of 12 samples with keys of their own, and no field but this one."""
     path, rows = folder / f"{name}-0.{form}", [{"__key__": f"k.{n}", field: f"{n}"} for n in range(12)]
@@ -136,6 +135,7 @@ def test_keys_are_those_of_the_samples_in_any_format(tmp_path, form, more):
     )
 
 
+@pytest.mark.long
 def test_two_hundred_steps_are_what_runs_deliver(folder):
     for seed in range(1000, 1200):
         agrees(folder, seed)
