@@ -64,8 +64,8 @@ def bucket(tmp_path, monkeypatch):
 
 @pytest.fixture
 def cluster(bucket, tmp_path):
-    """The address of a Dask scheduler; its workers find the buckets and the modules that this process finds."""
-    with dask_cluster(tmp_path, PYTHONPATH=os.pathsep.join(filter(None, sys.path))) as address:
+    """The address of a Dask scheduler; its worker finds the buckets and the modules that this process finds."""
+    with dask_cluster(tmp_path, workers=1, PYTHONPATH=os.pathsep.join(filter(None, sys.path))) as address:
         yield address
 
 

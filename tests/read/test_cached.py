@@ -163,7 +163,7 @@ def train(document, crowd):
     return [json.loads(each) for each in said]
 
 
-@pytest.mark.parametrize("crowd", [4, pytest.param(8, marks=pytest.mark.long)])
+@pytest.mark.parametrize("crowd", [3, pytest.param(8, marks=pytest.mark.long)])
 def test_processes_with_workers_on_one_cold_cache_fetch_every_shard_once(served, tmp_path, crowd):
     document = spec(served, cache=str(tmp_path / "c"), epoch="pass")
     runs = train(document, crowd)

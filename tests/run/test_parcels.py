@@ -537,8 +537,8 @@ def test_a_closed_loader_keeps_no_memory(pictures):
 
 
 VARIANTS = {
-    "several ranks": {"elastic": {"ranks": 4, "workers": 2}},
-    "accumulated": {"elastic": {"ranks": 4, "workers": 2}, "batch": {"size": 6, "accumulate": True}},
+    "several ranks": {"elastic": {"ranks": 2, "workers": 2}},
+    "accumulated": {"elastic": {"ranks": 2, "workers": 2}, "batch": {"size": 6, "accumulate": True}},
     "dropped": {"select": "some_rows:keep"},
     "mapped": {"map": {"jpg": "some_rows:darken"}},
     "twice in a tuple": {"to_tuple": ["jpg", "cls", "jpg"]},

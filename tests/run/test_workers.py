@@ -288,15 +288,16 @@ def test_after_a_timeout_the_next_iteration_resumes_exactly(document, tmp_path, 
     assert keys(found) == reference(load(document), 1, 1, 0, BATCHES)[given:]
 
 
-@pytest.mark.parametrize("persistent", [True, False])
-def test_python_exits_at_once_with_an_unclosed_loader(document, tmp_path, persistent):
+def test_python_exits_at_once_with_unclosed_loaders(document, tmp_path):
     script, text = tmp_path / "left_open.py", tmp_path / "spec.json"
     text.write_text(json.dumps(document))
     script.write_text(
         "import sys, wdspec\n"
-        f"loader = wdspec.loader(sys.argv[1], num_workers=2, persistent_workers={persistent})\n"
-        "batches = iter(loader)\n"
-        "print(next(batches)['__key__'], flush=True)\n"
+        "loaders = [\n"
+        "    wdspec.loader(sys.argv[1], num_workers=2, persistent_workers=each) for each in (True, False)\n"
+        "]\n"
+        "for batches in list(map(iter, loaders)):\n"
+        "    print(next(batches)['__key__'], flush=True)\n"
     )
     done = subprocess.run([sys.executable, script, text], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
@@ -361,7 +362,7 @@ if __name__ == "__main__":
     method, spec = sys.argv[1:]
     found = []
     for part in (4, 99):
-        with wdspec.loader(spec, num_workers=2, multiprocessing_context=method) as loader:
+        with wdspec.loader(spec, num_workers=1, multiprocessing_context=method) as loader:
             if found:
                 loader.load_state_dict(state)
             for _, batch in zip(range(part), loader):
@@ -396,4 +397,4 @@ def test_workers_can_be_spawned_under_the_main_guard(tmp_path, method):
     )
     done = subprocess.run([sys.executable, script, method, text], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == reference(load(text), 1, 2, 0, 9)
+    assert json.loads(done.stdout) == reference(load(text), 1, 1, 0, 9)

@@ -1,4 +1,4 @@
-"""A Dask cluster on this machine: a scheduler and two workers, in separate processes."""
+"""A Dask cluster on this machine: a scheduler and workers, in separate processes."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from pathlib import Path
 
 
 @contextmanager
-def dask_cluster(folder: Path, **environ: str) -> Iterator[str]:
-    """The address of a scheduler with two workers, which run in a folder; they end with the context.
+def dask_cluster(folder: Path, workers: int = 2, **environ: str) -> Iterator[str]:
+    """The address of a scheduler with workers, which run in a folder; they end with the context.
 
     Args:
         folder: the workers' working directory; the cluster's own files are there too.
+        workers: how many.
         environ: variables that the workers have besides ours.
     """
     about = folder / "scheduler.json"
     here = ["--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", str(about)]
-    hands = ["--scheduler-file", str(about), "--nworkers", "2", "--nthreads", "1", "--no-dashboard"]
+    hands = ["--scheduler-file", str(about), "--nworkers", str(workers), "--nthreads", "1", "--no-dashboard"]
     hands += ["--local-directory", str(folder / "dask")]
     started: list[subprocess.Popen[bytes]] = []
     try:
