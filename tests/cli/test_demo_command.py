@@ -5,7 +5,7 @@ import shlex
 
 import pytest
 from click.testing import CliRunner
-from commandline import NO_TORCH, on_terminal, wdspec
+from commandline import NO_TORCH, on_terminal, wdspec, within
 
 import wdspec as library
 from wdspec.base.errors import install_command
@@ -47,7 +47,7 @@ def test_the_suggested_next_commands_work(made):
     commands = [shlex.split(line) for line in shown.splitlines() if line.startswith("  wdspec ")]
     assert [command[1] for command in commands] == ["head", "resolve", "explain", "explain"]
     for command in commands:
-        wdspec(*command[1:], folder=folder)
+        within(*command[1:], folder=folder)
 
 
 def test_the_same_bytes_are_written_each_time_and_batch_into_tensors(tmp_path):

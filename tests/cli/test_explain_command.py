@@ -5,7 +5,7 @@ import re
 
 import pytest
 from click.testing import CliRunner
-from commandline import on_terminal, wdspec
+from commandline import on_terminal, wdspec, within
 from shardmaking import write_shard, write_source
 
 from wdspec.cli.explain import explain
@@ -302,12 +302,12 @@ def test_problems_of_the_spec_are_printed_in_full_and_exit_1(folder):
     (folder / "split.yaml").write_text(
         "splits: {train: {dataset: [{shards: a.tar}]}, val: {dataset: [{shards: b.tar}]}}"
     )
-    _, said = wdspec("explain", "split.yaml", folder=folder, code=1)
+    _, said = within("explain", "split.yaml", folder=folder, code=1)
     assert "split.yaml:1:1: E103 the spec has splits, but none is chosen" in said
     assert "`train`, `val`" in said
-    _, said = wdspec("explain", "missing.yaml", folder=folder, code=1)
+    _, said = within("explain", "missing.yaml", folder=folder, code=1)
     assert "the file does not exist" in said
-    _, said = wdspec(
+    _, said = within(
         "explain",
         "nested.yaml",
         "--set",
@@ -374,7 +374,7 @@ def test_the_yield_of_a_selection_is_estimated_from_samples(tmp_path):
         "batch: 4\nepoch: {batches: 30}\ndataset:\n"
         "- {name: a, shards: 'a-{0..5}.tar', where: json.score >= 75, subset: [0%, 100%], exclude: [k075, x]}\n"
     )
-    printed, _ = wdspec("explain", "s.yaml", folder=tmp_path)
+    printed, _ = within("explain", "s.yaml", folder=tmp_path)
     assert "24.00% of `a`, estimated from 400 samples in 4 shards" in printed
     assert "where json.score >= 75, subset 0% to 100%, exclude k075 x" in printed
     row = next(line for line in printed.splitlines() if line.startswith("a "))

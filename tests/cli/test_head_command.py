@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from commandline import NO_TORCH, on_terminal, wdspec
+from commandline import NO_TORCH, on_terminal, wdspec, within
 from PIL import Image
 from shardmaking import write_shard, write_source
 
@@ -145,7 +145,7 @@ def test_samples_before_an_error_are_shown_and_the_error_exits_1(folder):
     whole = (folder / "a-000.tar").read_bytes()
     (folder / "cut.tar").write_bytes(whole[: 5 * 2048 + 700])
     (folder / "cut.yaml").write_text("dataset: [{name: cut, shards: cut.tar, shuffle: 0, order: sequential}]")
-    shown, said = wdspec("head", "cut.yaml", "-n", "9", folder=folder, code=1)
+    shown, said = within("head", "cut.yaml", "-n", "9", folder=folder, code=1)
     assert shown.count("__key__") == 5
     assert "cut.tar" in said
     assert "byte" in said
@@ -179,7 +179,7 @@ def test_it_needs_no_torch_unless_a_decoder_does(folder):
 def test_member_names_cannot_control_the_terminal(folder):
     write_shard(folder / "n.tar", [("\x1b[31mred", {"txt": b"\x1b[2Jgone"})])
     (folder / "n.yaml").write_text("dataset: [{shards: n.tar}]")
-    shown, _ = wdspec("head", "n.yaml", "-n", "1", folder=folder)
+    shown, _ = within("head", "n.yaml", "-n", "1", folder=folder)
     assert "\x1b" not in shown
     assert "\\x1b[31mred" in shown
     assert "\\x1b[2Jgone" in shown
@@ -226,7 +226,7 @@ def test_arrays_inside_values_are_described_by_type_and_shape():
 
 def test_a_field_that_is_not_text_does_not_crash(folder):
     (folder / "odd.py").write_text("def odd(sample):\n    return {'__key__': sample['__key__'], 3: 4}\n")
-    shown, _ = wdspec(
+    shown, _ = within(
         "head", "s.yaml", "-n", "1", "--set", "map=odd:odd", "--set", "batch=null", folder=folder
     )
     assert re.search(r"\b3 +int +4", shown)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from commandline import on_terminal, wdspec
+from commandline import on_terminal, within
 from shardmaking import reference, write_source
 
 from wdspec import load
@@ -259,7 +259,7 @@ def test_a_smaller_run_is_shown_with_all_other_legal_topologies():
     assert report["open_per_worker"]["shards"] == 4 * 3 + 2  # by chance a worker has more of a pass
     assert report["open_per_worker"]["different"] < 12  # a has 4 shards for 24 slots
     assert simulation_result(*elastic)["sources"] == report["sources"]
-    _, said = wdspec(*("simulate", *elastic, "--ranks", "3"), code=1)
+    _, said = within(*("simulate", *elastic, "--ranks", "3"), code=1)
     assert (
         "3 ranks cannot share a global batch of 32 samples evenly; run with a world size of 2 or 4 (of 1, 2, 4, "
         "8, 16, 32)" in said
@@ -274,10 +274,10 @@ def test_ranks_can_share_canonical_ranks_if_the_batch_allows():
     )
     assert report["batch"] == {"batched": True, "per_slot": 6, "per_rank": 8, "global": 24}
     assert report["legal"]["ranks"] == [1, 2, 3, 4, 6, 8, 12, 24]
-    assert "8 samples per rank, 24 across all ranks" in wdspec("explain", *elastic, "--ranks", "3", code=1)[0]
+    assert "8 samples per rank, 24 across all ranks" in within("explain", *elastic, "--ranks", "3", code=1)[0]
     by_rank = (*elastic, "--set", "batch.accumulate=true")
     assert simulation_result(*by_rank)["legal"]["ranks"] == [1, 2, 4]
-    _, said = wdspec(*("simulate", *by_rank, "--ranks", "3"), code=1)
+    _, said = within(*("simulate", *by_rank, "--ranks", "3"), code=1)
     assert "3 ranks cannot share 4 canonical ranks evenly" in said
 
 
@@ -355,7 +355,7 @@ def test_a_long_simulation_shows_progress_only_on_a_terminal(folder, monkeypatch
     long = ("nested.yaml", "--batches", "600000")
     shown = on_terminal("simulate", *long, folder=folder)
     assert "drawing" in shown
-    assert wdspec("simulate", *long, folder=folder)[1] == ""
+    assert within("simulate", *long, folder=folder)[1] == ""
     assert outcome.BAR_FROM > 1000 * 1000
 
 
