@@ -82,7 +82,7 @@ KINDS = {
 def check(spec):
     spec = json.loads(json.dumps(spec))
     expected = golden.observed(spec)
-    for seed in range(3):
+    for seed in range(2):  # the first reverses lists, the second rotates them
         other = permuted(spec, random.Random(seed))
         assert golden.observed(other) == expected
 

@@ -290,7 +290,7 @@ def test_process_writes_the_selected_samples(folder, tmp_path):
     spec = spec_of(folder, {"batch": None, "epoch": None, "output": f"{tmp_path}/out/"}, **CASES["all"][0])
     (tmp_path / "spec.yaml").write_text(json.dumps(spec))
     with pytest.raises(SystemExit) as done:
-        main(["process", str(tmp_path / "spec.yaml")])
+        main(["process", str(tmp_path / "spec.yaml"), "--jobs", "0"])
     assert done.value.code == 0
     written = {"dataset": [{"shards": f"{tmp_path}/out/", "empty": "allow"}], "epoch": "pass"}
     assert {sample["__key__"] for sample in wdspec.compile(written)} == expected(CASES["all"][1])

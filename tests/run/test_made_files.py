@@ -188,7 +188,7 @@ def measured_spec(shares_in="cost", **keys):
     with open("measured.yaml", "w", encoding="utf-8") as file:
         json.dump(spec, file)
     with warnings.catch_warnings(action="ignore"):  # there is no file yet
-        assert CliRunner().invoke(cli, ["stats", "measured.yaml"]).exit_code == 0
+        assert CliRunner().invoke(cli, ["stats", "measured.yaml", "--jobs", "0"]).exit_code == 0
     return spec
 
 

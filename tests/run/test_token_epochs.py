@@ -52,7 +52,7 @@ def folder(tmp_path_factory):
     pretraining(folder)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        assert not CliRunner().invoke(stats, ["spec.yaml"]).exit_code
+        assert not CliRunner().invoke(stats, ["spec.yaml", "--jobs", "0"]).exit_code
     return folder
 
 

@@ -15,6 +15,9 @@ PROGRAM = "from wdspec.cli.main import main; main()"
 NO_TORCH = "import sys; sys.modules['torch'] = None; "
 """What makes torch look as if it were not installed."""
 
+JOBS = ("check", "dedup", "process", "stats")
+"""Commands that start processes, to which `--jobs 0` prefers this one."""
+
 
 def environment(**more):
     """The environment without variables that would change output or input."""
@@ -38,7 +41,13 @@ def wdspec(*arguments, folder=None, before="", code=0, **variables):
 
 
 def within(*arguments, folder=None, code=0, **variables):
-    """The same as `wdspec` in this process, which spares half a second; the output is no terminal."""
+    """The same as `wdspec` in this process, which spares half a second; the output is no terminal.
+
+    Jobs start no processes either, unless an option says so.
+    """
+    command, *options = map(str, arguments)
+    if command in JOBS and not {"--jobs", "-j", "--engine", "--scheduler"} & {*options}:
+        options += ["--jobs", "0"]
     out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
     before = os.getcwd()
     with (
@@ -49,7 +58,7 @@ def within(*arguments, folder=None, code=0, **variables):
     ):
         os.chdir(folder or before)
         try:
-            main(list(map(str, arguments)))
+            main([command, *options])
         except SystemExit as done:
             found = done.code
         finally:
