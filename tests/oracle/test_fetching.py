@@ -23,6 +23,9 @@ REFERENCES = (
     ("lists/{json.lang}{labels}.txt", "./"),
 )
 
+PART = {"url": "sounds/{json.lang}.wav", "root": "./", "seconds": ["json.score / 4", "json.score / 4 + 0.5"]}
+"""One of eleven ends too late."""
+
 
 def draw(seed):
     """A random trial whose samples name objects if they have JSON; its spec may not be valid."""
@@ -30,8 +33,10 @@ def draw(seed):
     rng = random.Random(f"fetch {seed}")
     url, root = rng.choice(REFERENCES)
     entry = {"url": url, "root": root, "missing": rng.choice(("skip", "none", "none"))}
+    is_part = rng.random() < 0.25  # part of a recording
+    entry |= PART if is_part else {}
     if '"json' in json.dumps(trial.spec):
-        trial.spec.setdefault("defaults", {})["fetch"] = {"object.txt": entry}
+        trial.spec.setdefault("defaults", {})["fetch"] = {"object.bin" if is_part else "object.txt": entry}
     return trial
 
 
@@ -44,6 +49,42 @@ def check(seeds, least):
 
 def test_random_specs_that_fetch_objects_give_what_the_model_gives():
     check(range(8), 2)
+
+
+@pytest.mark.parametrize("batch", [3, {"cost": "txt.length + 1", "max_cost": 90, "window": 8}])
+@pytest.mark.parametrize(
+    ("name", "entry"),
+    [
+        (
+            "object.txt",
+            {"url": "json.messages[:].role", "root": "roles/", "missing": "none"},
+        ),  # maps of a list
+        ("object.txt", {"url": "roles/{json.messages[:].role}", "root": "./", "missing": "none"}),
+        ("object.bin", PART | {"missing": "skip"}),
+    ],
+)
+def test_maps_of_lists_and_parts_of_recordings_are_those_of_the_model(name, entry, batch):
+    source = {
+        "name": "rich",
+        "shards": "rich-{000..001}.tar",
+        "extensions": "txt json",
+        "fetch": {name: entry},
+    }
+    more = {
+        "errors": {"skip": "decode", "max_rate": 1},
+        "where": 'json.messages.length > 2 and "user" in json.messages[:].role',
+    }
+    spec = {"seed": 5, "dataset": [source | more], "batch": batch, "epoch": {"batches": 5}}
+    spec["elastic"] = {"ranks": 2, "workers": 2}
+    legs = [
+        fuzz.Leg(2),
+        fuzz.Leg(1, 2, threads=True),
+        fuzz.Leg(1, origin=0, cut=4),
+        fuzz.Leg(2, origin=2, cut=9),
+    ]
+    trial = fuzz.Trial(spec, legs=legs)
+    assert fuzz.is_valid(trial)
+    assert fuzz.check(trial) is None
 
 
 @pytest.mark.long

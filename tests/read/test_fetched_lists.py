@@ -18,6 +18,7 @@ import torch
 from fetchedrows import jsonl, read
 from PIL import Image
 from servers.objects import ObjectServer, data_of
+from shardmaking import write_shard
 
 import wdspec
 from wdspec.base.errors import FieldError
@@ -228,6 +229,99 @@ def test_lists_go_together_item_by_item_and_other_values_count_for_each(server, 
         read(jsonl(tmp_path / "f.jsonl", [row | {"hash": [*digests[:2], "0" * 64]}]), entry)
     assert caught.value.code == "D264"
     assert sum(server.requests.values()) > asked
+
+
+MAPS = [
+    [{"url": "ok/0", "start": 1, "stop": 9, "caption": "x"}, {"url": "ok/1", "start": 0, "stop": 4}],
+    [],
+    [{"url": "ok/2", "start": 3, "stop": 5}],
+]
+
+
+@pytest.mark.parametrize("kind", ["rows", "json", "table"])
+@pytest.mark.parametrize("more", [{}, {"url": "ok/{%s[:].n:01d}"}, {"bytes": ["%s[:].start", "%s[:].stop"]}])
+def test_references_may_be_in_maps_of_a_list(server, tmp_path, kind, more):
+    maps = [[each | {"n": int(each["url"][-1])} for each in images] for images in MAPS]
+    if kind == "table":
+        pq.write_table(pa.table({"images": maps}), tmp_path / "a.parquet")
+        shard, name = str(tmp_path / "a.parquet"), "images"
+    elif kind == "json":
+        write_shard(
+            tmp_path / "a.tar",
+            [(f"{at}", {"json": json.dumps({"images": each}).encode()}) for at, each in enumerate(maps)],
+        )
+        shard, name = str(tmp_path / "a.tar"), "json.images"
+    else:
+        shard, name = jsonl(tmp_path / "a.jsonl", [{"images": each} for each in maps]), "images"
+    entry = {"url": f"{name}[:].url", "root": server.url}
+    entry |= {
+        key: [each % name for each in value] if key == "bytes" else value % name
+        for key, value in more.items()
+    }
+    wanted = [[data_of(each["url"][-1]) for each in images] for images in maps]
+    if "bytes" in more:
+        parts = [[slice(each["start"], each["stop"]) for each in images] for images in maps]
+        wanted = [
+            [data[part] for data, part in zip(*each, strict=True)] for each in zip(wanted, parts, strict=True)
+        ]
+    assert read(shard, entry, 3)[0] == wanted
+
+
+def test_missing_decides_about_maps_that_lack_a_reference(server, tmp_path):
+    images = [{"url": "ok/0"}, {"text": "between"}, None, {"url": None}, {"url": "ok/1"}]
+    shard = jsonl(
+        tmp_path / "a.jsonl", [{"images": images}, {"images": None}, {}, {"images": [{"url": "ok/2"}]}]
+    )
+    entry = {"url": "images[:].url", "root": server.url}
+    found, _ = read(shard, entry | {"missing": "none"}, 4)
+    assert found == [[data_of("0"), None, None, None, data_of("1")], None, None, [data_of("2")]]
+    assert read(shard, entry | {"missing": "skip"}, 1)[0] == [[data_of("2")]]
+    with pytest.raises(FieldError, match=r"item 1: `images\[:\].url` is null or empty") as caught:
+        read(shard, entry)
+    assert caught.value.code == "D262"
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("images.url", "would be `images[:].url`"),
+        ("images", "write `images[:].url` for the value of each map in a list"),
+        ("one[:].url", "`one` is a map, not a list; write `one.url`"),
+        ("text[:]", "`text` is a str, not a list; write `text`"),
+        ("lists[:].url", "of type list"),
+    ],
+)
+def test_a_path_that_does_not_fit_a_list_of_maps_has_a_remedy(server, tmp_path, url, said):
+    row = {
+        "images": [{"n": 1, "url": "ok/0"}],
+        "one": {"url": "ok/0"},
+        "text": "ok/0",
+        "lists": [{"url": ["ok/0"]}],
+    }
+    with pytest.raises(FieldError) as caught:
+        read(jsonl(tmp_path / "a.jsonl", [row]), {"url": url, "root": server.url})
+    assert said in str(caught.value)
+    assert not server.requests
+
+
+def test_where_may_ask_for_a_value_of_any_map_in_a_list(tmp_path):
+    rows = [
+        {"turns": [{"role": "user"}, {"role": "system"}]},
+        {"turns": []},
+        {"turns": [{"text": "x"}, None]},
+        {},
+    ]
+    shard = jsonl(tmp_path / "a.jsonl", rows)
+
+    def keys(where):
+        spec = {"dataset": [{"shards": shard, "where": where}], "epoch": "pass"}
+        with wdspec.loader(spec, num_workers=0) as loader:
+            return [each["__key__"] for each in loader if each["__mask__"]]
+
+    assert keys('"system" in default(turns[:].role, ["none"])') == ["0"]
+    assert keys('"none" in default(turns[:].role, ["none"])') == ["3"]
+    with pytest.raises(FieldError, match=r"`turns\[0\].role`: there is no `role` in it"):
+        keys('"system" in turns[:].role and turns.length < 3')
 
 
 def test_time_spans_may_be_lists(tmp_path):

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import wdspec
-from wdspec.spec.language.expressions import ExpressionError, parse_expression
+from wdspec.spec.language.expressions import ExpressionError, describe_path, parse_expression
 from wdspec.spec.language.operators import NullOperandError, OperandError
 from wdspec.spec.load import check
 
@@ -296,3 +296,30 @@ def test_validation_compares_unknown_names_with_the_fields(where, code, hint):
     }
     (problem,) = problems_of({"dataset": [source]})
     assert (problem.code, problem.hint) == (code, hint)
+
+
+def test_a_path_may_go_through_each_item_of_one_list():
+    parsed = parse_expression('"a" in json.turns[:].role and fields["x.y"][:] != json["[:]"]')
+    assert [describe_path(path) for path in parsed.paths] == [
+        "json.turns[:].role",
+        'fields["x.y"][:]',
+        "json['[:]']",
+    ]
+    assert pickle.loads(pickle.dumps(parsed)).paths == parsed.paths
+    assert parsed.paths[1] != parse_expression('fields["x.y"]["[:]"]').paths[0]
+    assert parsed.evaluate(["b", "a"], [1], [2]) is True
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("json.turns[].role", "write `json.turns[:].role`"),
+        ("json.turns[*].role", "write `json.turns[:].role`"),
+        ("json.turns[:].parts[:].text", "write `[:]` once"),
+        ("json.turns[1:].role", ""),
+    ],
+)
+def test_other_ways_to_write_each_item_have_a_remedy(text, hint):
+    with pytest.raises(ExpressionError) as caught:
+        parse_expression(text)
+    assert hint in caught.value.hint

@@ -17,7 +17,7 @@ from wdspec.fields.made_field import MadeField, NumbersOf
 from wdspec.fields.measures import walk
 from wdspec.fields.samples import COMPANIONS, MADE, PASS, SampleFields, SampleLayout, add_place
 from wdspec.fields.scale import Numbers
-from wdspec.spec.language.expressions import MISSING, Path
+from wdspec.spec.language.expressions import EACH, MISSING, Path
 from wdspec.spec.language.making import behind, in_order
 from wdspec.spec.spec import Source
 
@@ -107,7 +107,7 @@ class MakingFields(SampleFields):
         if name not in beside:
             return walk(at.get(name, MISSING), path, True)
         value = beside[name]
-        if isinstance(value, list) and len(path) > 1 and isinstance(path[1], str):
+        if isinstance(value, list) and len(path) > 1 and isinstance(path[1], str) and path[1] != EACH:
             return [walk(each, path, False) for each in value]
         return None if value is None else walk(value, path, False)
 

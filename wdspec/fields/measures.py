@@ -18,6 +18,7 @@ from wdspec.fields.extensions import is_reserved, listed_fields
 from wdspec.fields.samples import COMPANIONS, MADE, MAX_LAYOUTS, SampleFields, add_place, decode_items
 from wdspec.spec.language.decoders import choose_decoder, is_in_header, reads_header
 from wdspec.spec.language.expressions import (
+    EACH,
     MISSING,
     Path,
     PathBeforeMap,
@@ -339,7 +340,9 @@ def _follow(stored: str, decode: Callable[[bytes], Any], keeps: bool, path: Path
 def walk(value: Any, path: Path, optional: bool) -> Any:
     """Follow a path into a decoded value. Raises FieldError where it ends."""
     whole = value
-    for part in path[1:]:
+    for at, part in enumerate(path[1:], 1):
+        if part == EACH:
+            return _walk_each(whole, value, path, at, optional)
         if _has(value, part):
             value = value[part]
         elif part == "length" and hasattr(value, "__len__") and not isinstance(value, dict):
@@ -350,6 +353,22 @@ def walk(value: Any, path: Path, optional: bool) -> Any:
             message = f"`{describe_path(path)}`: {_describe_end(whole, path)}"
             raise FieldError(message, field=str(path[0]))
     return as_number(value)
+
+
+def _walk_each(whole: Any, value: Any, path: Path, at: int, optional: bool) -> Any:
+    """Follow a path into each item of a list, which is the value before `path[at]`; None for what an item lacks."""
+    if isinstance(value, (list, tuple)):
+        places = (type(path)((*path[:at], number, *path[at + 1 :])) for number in range(len(value)))
+        found = [walk(whole, place, optional) for place in places]
+        return [None if each is MISSING else each for each in found]
+    if getattr(value, "ndim", 0) and at == len(path) - 1:
+        return value
+    if value is None and optional:
+        return MISSING
+    kind = "null" if value is None else "a map" if isinstance(value, dict) else f"a {type(value).__name__}"
+    holder, rest = describe_path(path[:at]), describe_path(type(path)((*path[:at], *path[at + 1 :])))
+    hint = _or_default(path) if value is None else f"write `{rest}`"
+    raise FieldError(f"`{describe_path(path)}`: `{holder}` is {kind}, not a list; {hint}", field=str(path[0]))
 
 
 def _describe_end(value: Any, path: Path) -> str:
@@ -373,7 +392,8 @@ def _describe_end(value: Any, path: Path) -> str:
         return f"{message}; {_or_default(path)}" if inside is None else message + write(inside, part)
     if isinstance(value, (list, tuple)):
         message = f"there is no `{part}` in it, which is a list of {pluralize(len(value), 'value')}"
-        return message + write(0, part) if value and _has(value[0], part) else message
+        each = describe_path(type(path)((*path[:at], EACH, *path[at:])))
+        return f"{message}{write(0, part)}, or `{each}`" if value and _has(value[0], part) else message
     return f"there is no `{part}` in it, which is a value of the type {type(value).__name__}; {_or_default(path)}"
 
 

@@ -29,7 +29,7 @@ from wdspec.fields.measures import Measures
 from wdspec.fields.samples import SampleFields
 from wdspec.read.error_budget import ErrorBudget
 from wdspec.read.left import OF_OBJECTS
-from wdspec.spec.language.expressions import MISSING, Expression, Path, describe_path
+from wdspec.spec.language.expressions import EACH, MISSING, Expression, Path, describe_path
 from wdspec.spec.language.fetching import FetchedObject, parse_url
 from wdspec.spec.spec import Source, Spec
 from wdspec.storage.objects import MissingObject, ObjectReader, Reference
@@ -330,6 +330,10 @@ class FetchedField:
                 "bytes that are not text" if isinstance(value, bytes) else f"of type {type(value).__name__}"
             )
             remedy = "write the path of a text, or of a list of texts"
+            if isinstance(value, dict) and (
+                key := next((each for each in value if isinstance(value[each], str)), "")
+            ):
+                remedy = f"write `{describe_path((*path, EACH, key))}` for the value of each map in a list"
             raise self._error(f"`{describe_path(path)}` is {kind}, not a reference; {remedy}", "D261")
         return text
 
@@ -716,7 +720,7 @@ def _take(field: FetchedField, fetch: Fetch | None, at: int | None) -> bytes | N
     Args:
         at: its number in a list; None without one.
     """
-    why = f"`{field.entry.url}` is null or empty, or the sample lacks it"
+    why = f"`{field.entry.url}` is null or empty, or the sample lacks it{_or_each(field.entry)}"
     try:
         if fetch is not None:
             try:
@@ -728,6 +732,16 @@ def _take(field: FetchedField, fetch: Fetch | None, at: int | None) -> bytes | N
         raise field.lacking(why, fetch is not None)
     except FieldError as error:
         raise field.place(error, at) from error.__cause__
+
+
+def _or_each(entry: FetchedObject) -> str:
+    """How the reference of an entry would be written if it were in a list of maps; empty if that is unlikely."""
+    paths, form = parse_url(entry.url)
+    path = paths[0]
+    is_deep = len(path) > (2 if path[0] == "json" else 1) and isinstance(path[-1], str)
+    if form is not None or not is_deep or EACH in path:
+        return ""
+    return f" (in maps of a list, it would be `{describe_path((*path[:-1], EACH, path[-1]))}`)"
 
 
 @dataclass(frozen=True)

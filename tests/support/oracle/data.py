@@ -10,6 +10,7 @@ import csv
 import io
 import json
 import struct
+import wave
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -137,11 +138,22 @@ def write_data(folder: str | Path) -> None:
     _write_objects(folder)
 
 
+SOUND_RATE = 441
+"""Of the recordings, in samples per second."""
+
+
 def _write_objects(folder: Path) -> None:
     """What `json.lang`, and a list of labels, may name; a few are missing."""
     (folder / "objects").mkdir()
     for name in LANGUAGES[:-1]:
         (folder / "objects" / name).write_text(f"an object for {name}", encoding="utf-8")
+    (folder / "sounds").mkdir()
+    for number, name in enumerate(LANGUAGES[:-1]):
+        with wave.open(str(folder / "sounds" / f"{name}.wav"), "wb") as sound:
+            sound.setparams((1, 2, SOUND_RATE, 0, "NONE", ""))
+            sound.writeframes((np.arange(int(2.9 * SOUND_RATE)) * 7 + number).astype("<i2").tobytes())
+    (folder / "roles").mkdir()
+    (folder / "roles" / "user").write_text("an object of users", encoding="utf-8")
     (folder / "lists").mkdir()
     for name, label in product(LANGUAGES, range(-1, 6)):
         if (name, label) not in (("en", 3), ("fr", -1)):

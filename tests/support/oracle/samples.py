@@ -11,6 +11,7 @@ import math
 import os
 import random
 import re
+import wave
 from contextlib import contextmanager, nullcontext
 from copy import copy, deepcopy
 from dataclasses import dataclass, field, replace
@@ -469,7 +470,9 @@ class SourceReader:
         """
         found = {}
         for name, entry in self.source.fetch.items():
-            pieces = re.split(r"\{([^:}]*)(?::([^}]*))?\}", entry.url)  # text, field, format, text, …
+            pieces = re.split(
+                r"\{((?:\[:\]|[^:}])*)(?::([^}]*))?\}", entry.url
+            )  # text, field, format, text, …
             named = (
                 [(entry.url, "")] if len(pieces) == 1 else list(zip(pieces[1::3], pieces[2::3], strict=True))
             )
@@ -486,7 +489,9 @@ class SourceReader:
                     reference = texts[0] + "".join(map("".join, zip(shown, texts[1:], strict=True)))
                 file = None if reference is None else Path(entry.root) / reference
                 if file is not None and file.exists():
-                    return file.read_bytes()
+                    return (
+                        file.read_bytes() if entry.seconds is None else _cut(file, *self._times(part, entry))
+                    )
                 missing = entry.missing or self.source.missing
                 if missing == "skip":
                     raise LeftOutError
@@ -506,6 +511,13 @@ class SourceReader:
                 for at in range(len(lists[0]))
             ]
         return found
+
+    def _times(self, part, entry):
+        own = {each: each for each in part.files}
+        times = _compute(entry.seconds, {}, lambda path, optional: self._value(part, own, path, True))
+        if any(time in (None, MISSING) for time in times) or not 0 <= times[0] < times[1]:
+            raise SampleError("decode", f"{part.key} has no time span")
+        return times
 
     def make(self, part, fields, name):
         """Return what an entry of `make` makes (docs/steps.md), in plain Python: the values by field.
@@ -1021,7 +1033,14 @@ def _finished_value(sample, path, optional):
 
 
 def _walk(value, path, optional):
-    for part in path:
+    for at, part in enumerate(path):
+        if repr(part) == ":":  # `[:]`
+            if value is None and optional:
+                return MISSING
+            if not isinstance(value, list):
+                raise SampleError("decode", f"{value!r:.40} is no list")
+            found = [_walk(each, path[at + 1 :], optional) for each in value]
+            return [None if each is MISSING else each for each in found]
         is_list = (
             isinstance(value, (list, tuple)) and isinstance(part, int) and -len(value) <= part < len(value)
         )
@@ -1034,6 +1053,21 @@ def _walk(value, path, optional):
         else:
             raise SampleError("decode", f"there is no {part} in {value!r:.40}")
     return value.item() if hasattr(value, "item") and getattr(value, "ndim", None) == 0 else value
+
+
+def _cut(file, start, stop):
+    """Return a part of a recording in WAV, as docs/references.md says: up to 25 ms after its end are none."""
+    with wave.open(str(file)) as sound:
+        rate = sound.getframerate()
+        first, last = (math.floor(time * rate + 0.5) for time in (start, stop))
+        if stop > sound.getnframes() / rate + 0.025 or first >= sound.getnframes():
+            raise SampleError("decode", f"{file} ends before {stop} s")
+        sound.setpos(first)
+        frames, found = sound.readframes(last - first), io.BytesIO()
+        with wave.open(found, "wb") as made:
+            made.setparams(sound.getparams())
+            made.writeframes(frames)
+        return found.getvalue()
 
 
 def _image_size(data):

@@ -4,6 +4,7 @@ The grammar is a part of Python's, read by Python's own parser. Every kind of no
 expression can neither call nor reach anything else:
 
     image.width   chat.tokens   json["a b"][0]      a field, and what is in it or known of it
+    json.turns[:].role                              the list of this value of each item
     12   0.5   "de"   true   none   [1, 3]          constants, and lists of them; `null` is `none`
     + - * /   < <= == != >= >   in   not in         numbers and comparisons
     and   or   not
@@ -49,7 +50,28 @@ BEFORE_MAP = "before_map"
 _OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.USub, ast.UAdd, ast.Not, ast.And, ast.Or)
 _COMPARISONS = (ast.Lt, ast.LtE, ast.Eq, ast.NotEq, ast.GtE, ast.Gt, ast.In, ast.NotIn)
 Path = tuple[str | int, ...]
-"""The name of a field, then the way into it: `("json", "scores", 0)`, `("image", "width")`."""
+"""The name of a field, then the way into it: `("json", "scores", 0)`, `("image", "width")`, `("json", EACH, "url")`."""
+
+
+class Each(str):
+    """A part of a path: each item of a list, `[:]`. It is not equal to the text, which may be a key."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Each)
+
+    def __ne__(self, other: object) -> bool:
+        return not isinstance(other, Each)
+
+    def __hash__(self) -> int:
+        return hash(Each)
+
+    def __repr__(self) -> str:
+        return ":"
+
+
+EACH = Each("[:]")
 
 
 class PathBeforeMap(tuple[str | int, ...]):
@@ -384,13 +406,17 @@ class _Reader:
                     value=value, slice=ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() as part))
                 ):
                     path.append(-part)
+                case ast.Subscript(value=value, slice=ast.Slice(lower=None, upper=None, step=None)):
+                    if EACH in path:
+                        self._refuse(node, "goes through two lists", "write `[:]` once")
+                    path.append(EACH)
                 case _:
                     self._refuse(
                         node, "looks into something else than a field", 'write `json["name"]` or `json[0]`'
                     )
             inner = value
         name = inner.id
-        if name == "fields" and path and isinstance(path[-1], str):
+        if name == "fields" and path and isinstance(path[-1], str) and path[-1] != EACH:
             name = str(path.pop())
         elif not path and name in WORDS:
             return _constant(WORDS[name])
@@ -742,6 +768,8 @@ def _find_hint(text: str) -> str:
                 f'["{name}"]' if is_word else f".{name}" for name, is_word in zip(names, words, strict=True)
             )
             return f"write `{first}{''.join([*rest][1:])}` for `{path}`, as words of Python go in quotes"
+    if (each := _EVERY.sub(r"\1[:]", text)) != text:
+        return f"write `{each}`: `[:]` is each item of a list"
     if ";" in text:
         return "`;` separates alternatives in `rename`: write `rename: {field: a;b}`, and `field` here"
     found = [token for token in dict.fromkeys(_TOKENS.findall(text)) if token in _OTHER_LANGUAGES]
@@ -770,6 +798,8 @@ _WORDS = {"and", "or", "not", "in", "is", "None", "True", "False"}
 """Words of Python in expressions."""
 _PATHS = re.compile(r"""(?:"[^"]*"|'[^']*')|([^\W\d]\w*(?:\.[^\W\d]\w*)*)""")
 """Names joined by dots, outside of quotes, where it is empty."""
+_EVERY = re.compile(r"([\w\]])\[\*?\]")
+"""Each item of a list, in jq and JSONPath."""
 _TOKENS = re.compile(r'"[^"]*"|\'[^\']*\'|\w+|[=<>!&|]+')
 
 _GRAMMAR = (

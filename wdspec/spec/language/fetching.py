@@ -119,7 +119,7 @@ def _parse_times(texts: tuple[str, ...]) -> Expression:
     return parse_together(texts)
 
 
-_BRACES = re.compile(r"\{([^{}:]*)(:[^{}]*)?\}")
+_BRACES = re.compile(r"\{((?:\[:\]|[^{}:])*)(:[^{}]*)?\}")
 _WIDTH = re.compile(r":0?\d{1,2}d?")
 
 
