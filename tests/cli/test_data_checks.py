@@ -258,3 +258,22 @@ def test_the_values_that_keys_of_looks_up_are_shown(tmp_path):
     (tmp_path / "s.yaml").write_text("dataset: [{shards: a.tar, keys: [dog], keys_of: txt}]\n")
     said = "".join(within("head", "s.yaml", folder=tmp_path, code=1))
     assert r"`keys` has keys such as 'dog', but the values of `txt` look like 'cat\n'" in said
+
+
+def test_what_functions_say_after_a_semicolon_is_no_remedy(tmp_path):
+    write_shard(tmp_path / "a.tar", [(str(n), {"txt": b"a"}) for n in range(3)])
+    (tmp_path / "odd_module.py").write_text(
+        "def f(sample):\n    raise ValueError('odd header; byte 3 is wrong')\n"
+    )
+    (tmp_path / "s.yaml").write_text("dataset: [{shards: a.tar, map: 'odd_module:f'}]\n")
+    shown, _ = within("check", "s.yaml", "--all", "--jobs", "0", folder=tmp_path, code=1)
+    assert shown.count("odd header; byte 3 is wrong") == 3
+
+
+def test_a_remedy_is_shown_once_for_each_kind_of_damage(tmp_path):
+    for n in range(3):
+        (tmp_path / f"{n}.tar").write_bytes(b"")
+    (tmp_path / "s.yaml").write_text("dataset: [{shards: '{0..2}.tar'}]\n")
+    shown, _ = within("check", "s.yaml", "--all", "--jobs", "0", folder=tmp_path, code=1)
+    assert shown.count("0 bytes; fetch or write the shard again") == 1
+    assert shown.count("the shard is empty: 0 bytes [byte 0]") == 2

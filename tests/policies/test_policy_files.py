@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner
+from servers.objects import ObjectServer
 
 from wdspec.cli.main import cli
 from wdspec.policies.files import read_policy
@@ -252,3 +253,17 @@ def test_the_first_example_says_what_the_page_shows(here):
     (here / "configs" / "web.yaml").write_text(text)
     done = CliRunner().invoke(cli, ["validate", "--policy", "policy.yaml", "configs"], standalone_mode=False)
     assert done.output in PAGE.read_text(encoding="utf-8")
+
+
+def test_the_hint_for_a_url_that_cannot_be_read_is_that_of_its_store(here, validate):
+    (here / "spec.yaml").write_text(SPEC)
+    for status, hint in (
+        ("401", "an entry for this host in ~/.netrc"),
+        ("404", "rewrite it with WDS_REWRITE"),
+    ):
+        with ObjectServer() as server:
+            place = f"{server.url}/status-{status}/p.yaml#sha256={'0' * 64}"
+            _, [problem] = validate("--policy", place, "spec.yaml")
+        assert problem["code"] == "E001"
+        assert status in problem["message"]
+        assert hint in problem["hint"]

@@ -212,6 +212,10 @@ class KeysReport:
         }
 
 
+_OF_OTHERS = ("D202", "D203")
+"""Codes whose messages have the words of decoders and user functions, which may say what is wrong after a semicolon."""
+
+
 @dataclass(frozen=True)
 class DataReport:
     """The result of a check."""
@@ -220,15 +224,16 @@ class DataReport:
 
     def blocks(self) -> Iterator[Block]:
         found = self.found
-        remedies: set[str] = set()
+        remedies: set[tuple[str, str]] = set()
         for checked in self._by_shard():
             for problem in checked.problems:
                 text = problem.message
                 said = text.rpartition(" [")[0] if text.endswith("]") else text  # without the place
                 seen, _, remedy = said.rpartition("; ")
-                if remedy in remedies and seen:  # listed above
-                    problem = replace(problem, message=problem.message.replace(f"; {remedy}", "", 1))
-                remedies.add(remedy)
+                known = problem.code, remedy
+                if known in remedies and seen and problem.code not in _OF_OTHERS:  # listed above
+                    problem = replace(problem, message=f"{seen}{text.removeprefix(said)}")
+                remedies.add(known)
                 yield problem
         severities: Counter[str] = Counter()
         for (_, code), count in found.totals.items():

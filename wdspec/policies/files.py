@@ -118,9 +118,10 @@ def _read(place: str, shown: str, digest: str | None, may_fetch: bool, problems:
     try:
         data = _fetch(place) if is_remote else read_from_disk(place, False)
     except (OSError, ValueError, WdspecError) as error:
-        reason = error.message.partition("; ")[0] if isinstance(error, WdspecError) else reason_of(error)
-        message = f"cannot read the policy {shown}: {redacted_urls(reason)}"
-        problems.note(Problem("E001", message, f"check the {'URL' if is_remote else 'path'}", shown))
+        said = error.message if isinstance(error, WdspecError) else reason_of(error)
+        reason, _, remedy = redacted_urls(said).partition("; ")
+        hint = remedy or f"check the {'URL' if is_remote else 'path'}"
+        problems.note(Problem("E001", f"cannot read the policy {shown}: {reason}", hint, shown))
         return None
     found = hashlib.sha256(data).hexdigest()
     if digest is not None and found != digest:
