@@ -1,12 +1,15 @@
 """Sorting with little memory gives the same order as sorting in memory."""
 
 import datetime
+import io
 import os
 import random
+import tarfile
 import tempfile
 
 import numpy as np
 import pytest
+from commandline import within
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -56,3 +59,50 @@ def test_large_arrays_count_as_memory(monkeypatch):
     monkeypatch.setattr(sorting, "_spill", lambda *given: spilled.append(len(given[0])) or spill(*given))
     list(sort_samples(({"__key__": "b", "x": [np.zeros(1000)]} for _ in range(3)), 8000, key))
     assert spilled == [1, 1, 1]
+
+
+def pack(path, names):
+    """Write a tar whose files have their names as content."""
+    with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as tar:
+        for name in names:
+            info = tarfile.TarInfo(name)
+            info.size = len(name)
+            tar.addfile(info, io.BytesIO(name.encode()))
+    return str(path)
+
+
+def unpack(path):
+    with tarfile.open(path) as tar:
+        return [(each.name, tar.extractfile(each).read().decode()) for each in tar]
+
+
+@pytest.mark.parametrize("memory", ["1", "20KB", "500MB"])
+def test_files_that_a_tar_has_by_type_are_put_together(tmp_path, memory):
+    stems = [f"k{n:03d}" for n in range(200)]
+    random.Random(1).shuffle(stems)
+    names = [f"{stem}.{suffix}" for suffix in ("jpg", "txt", "seg.png") for stem in stems]
+    shard = pack(tmp_path / "by-type.tar", [name for name in names if name != "k007.txt"])
+    within("sort", shard, "-o", tmp_path / "o.tar", "--memory", memory)
+    parts = [(f"{stem}.{suffix}",) * 2 for stem in sorted(stems) for suffix in ("jpg", "seg.png", "txt")]
+    assert unpack(tmp_path / "o.tar") == [each for each in parts if each[0] != "k007.txt"]
+
+
+def test_samples_with_the_same_key_are_not_put_together(tmp_path):
+    twice = pack(tmp_path / "twice.tar", ["a.jpg", "b.jpg", "a.jpg"])
+    _, said = within("sort", twice, "-o", tmp_path / "o.tar", code=1)
+    assert "each time with the field `jpg`" in said
+    assert "key a]" in said
+    whole = pack(tmp_path / "whole.tar", ["a.jpg", "b.jpg", "a.txt"])
+    other = pack(tmp_path / "other.tar", ["a.png"])
+    _, said = within("sort", whole, other, "-o", tmp_path / "o.tar", code=1)
+    assert f"in `{whole}`, `{other}`" in said
+    _, said = within("sort", whole, whole, "-o", tmp_path / "o-%d.tar", "--maxcount", "1", code=1)
+    assert f"in `{whole}`, and a shard has each key only once; leave out a shard that is listed twice" in said
+    (tmp_path / "a.jsonl").write_text('{"__key__": "a", "x": 1}\n{"__key__": "a", "y": 1}\n')
+    within("sort", tmp_path / "a.jsonl", "-o", tmp_path / "o.jsonl", code=1)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "a.jsonl",
+        "other.tar",
+        "twice.tar",
+        "whole.tar",
+    ]

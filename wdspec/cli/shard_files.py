@@ -23,6 +23,7 @@ from wdspec.fields.encode import JSON_VALUES
 from wdspec.fields.samples import SampleFields
 from wdspec.formats.decompress import decompress
 from wdspec.formats.samples import no_field
+from wdspec.formats.tar.reader import TarParts, TarSamples
 from wdspec.read.shard import Piece, SampleReader
 from wdspec.shards.listing import list_texts
 from wdspec.spec.language.samples import KeyRule
@@ -93,17 +94,19 @@ class ShardFiles:
         """The shards, in order. Raises WdspecError if there are none."""
         return list_texts(self.texts, self.storage.environment.directory, self.storage)
 
-    def samples(self, fields: Callable[[str], str | None] = str) -> Iterator[dict[str, Any]]:
-        """The raw samples of all shards in order; `fields` as for `TarSamples`."""
+    def samples(
+        self, fields: Callable[[str], str | None] = str, *, yields_parts: bool = False
+    ) -> Iterator[dict[str, Any]]:
+        """The raw samples of all shards in order; `fields` as for `TarSamples`; with `yields_parts`, their parts."""
         for shard in self.listed():
-            yield from self.samples_of(shard, fields)
+            yield from self.samples_of(shard, fields, yields_parts=yields_parts)
 
     def explain_repeat(self, key: str) -> FieldError:
         """Return the error for a key that occurs twice in an output, with the shards that have it."""
         found = (
             shard.text
             for shard in self.listed()
-            for raw in self.samples_of(shard, no_field)
+            for raw in self.samples_of(shard, no_field, yields_parts=True)
             if raw["__key__"] == key
         )
         names = [f"`{redact(text)}`" for text in dict.fromkeys(found)]
@@ -133,16 +136,21 @@ class ShardFiles:
         return (sample for raw in samples if (sample := fields(raw)) is not None)
 
     def samples_of(
-        self, shard: ShardUrl, fields: Callable[[str], str | None] = str
+        self, shard: ShardUrl, fields: Callable[[str], str | None] = str, *, yields_parts: bool = False
     ) -> Iterator[dict[str, Any]]:
-        """The raw samples of one shard.
+        """The raw samples of one shard; `fields` as for `TarSamples`; with `yields_parts`, their parts.
 
         Raises:
             ShardError: it cannot be read, or is damaged.
         """
         key = KeyRule(kind="last_dot" if self.key == "last_dot" else "first_dot")
+        of_tars = TarParts if yields_parts else TarSamples
         opener = SampleReader(
-            "", self.storage, SampleFields(), key, lenient_end=False, may_be_empty=True, format=self.format
+            *("", self.storage, SampleFields(), key),
+            lenient_end=False,
+            may_be_empty=True,
+            format=self.format,
+            of_tars=of_tars,
         )
         with closing(opener.samples(Piece(shard), fields, _raise, opener.ahead())) as samples:
             yield from samples

@@ -17,6 +17,7 @@ from wdspec.base.errors import FieldError
 from wdspec.base.progress import with_progress
 from wdspec.cli.shard_files import ShardFiles, Target, limit_options, reading, writing
 from wdspec.cli.spec_options import read_bytes
+from wdspec.formats.compression import format_of
 from wdspec.write.writer import size_of
 
 Sample = dict[str, Any]
@@ -53,14 +54,16 @@ def sort(
 ) -> None:
     """Sort the samples of SHARDS by key (in the order of code points).
 
+    Files of a sample that are apart in a tar, as in `a.jpg b.jpg a.txt b.txt`, are put together.
+
     If the samples do not fit into --memory, the command needs space for them in the temporary folder (TMPDIR).
 
     \b
     wdspec sort 'unsorted-*.tar' -o 'sorted-%06d.tar' --maxcount 10000
     """
     order: Callable[[Sample], Any] = _split_numbers if natural else _read_key
-    samples = with_progress(files.samples(), "reading samples")
-    ordered = sort_samples(samples, memory or 1, order, reverse)
+    samples = with_progress(files.samples(yields_parts=True), "reading samples")
+    ordered = join_parts(sort_samples(samples, memory or 1, order, reverse), files)
     target.write(ordered, files.key, files=files, maxcount=maxcount, maxsize=maxsize)
 
 
@@ -109,6 +112,41 @@ def sort_samples(
                 )
             runs = merged
         yield from heapq.merge(*map(_read_back, runs), iter(held), key=order, reverse=reverse)
+
+
+def join_parts(samples: Iterable[Sample], files: ShardFiles) -> Iterator[Sample]:
+    """Join consecutive samples with the same key of the same tar, whose files were apart.
+
+    Raises:
+        FieldError: both have the same field, so they are different samples.
+    """
+    before: Sample | None = None
+    for sample in samples:
+        if before is not None:
+            if not _are_parts(before, sample, files.format):
+                yield before
+            elif repeated := before.keys() & sample.keys() - {"__key__", "__url__"}:
+                key, url = sample["__key__"], sample["__url__"]
+                if sum(shard.text == url for shard in files.listed()) > 1:
+                    raise files.explain_repeat(key)
+                raise FieldError(
+                    f"the key occurs more than once, and each time with the field `{min(repeated)}`, so these are "
+                    "different samples; give them different keys when packing",
+                    url=url,
+                    key=key,
+                )
+            else:
+                sample = {**before, **sample}
+        before = sample
+    if before is not None:
+        yield before
+
+
+def _are_parts(first: Sample, second: Sample, format: str) -> bool:
+    """Whether two samples may be parts of one: only the files of a tar can be apart."""
+    url = first["__url__"]
+    is_same = first["__key__"] == second["__key__"] and url == second["__url__"]
+    return is_same and format_of(url, format) == "tar"
 
 
 def _spill(samples: Iterable[Sample], folder: str, number: int, level: int = 0) -> str:

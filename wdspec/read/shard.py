@@ -91,6 +91,8 @@ class SampleReader:
     """The `join` and the `lookup` of the source: how partners are read, and what is looked up."""
     leaves_out: Callable[[dict[str, Any]], bool] | None = None
     """See `TarSamples`."""
+    of_tars: type[TarSamples] = TarSamples
+    """What reads tars."""
     keeps_rows: bool = False
     """Whether samples of tables that need no step are rows (`read/rows.py`) instead of dicts."""
 
@@ -163,7 +165,7 @@ class SampleReader:
             }
             if format == "tar":
                 reader: Callable[..., RawSamples] = partial(
-                    TarSamples,
+                    self.of_tars,
                     key_rule=self.key,
                     lenient_end=self.lenient_end,
                     only_sizes=self.is_by_headers,

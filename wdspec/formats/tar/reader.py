@@ -43,7 +43,8 @@ CHECKSUM_BLANK = 8 * ord(" ")
 
 _REAPPEARS = (
     "the key has occurred before, and other keys since, so its sample is split, and its first files were "
-    "read as a sample; sort the files by name when packing (`tar --sort=name`), and pack each key once"
+    "read as a sample; put them together with `wdspec sort`, or sort the files by name when packing "
+    "(`tar --sort=name`), and pack each key once"
 )
 
 
@@ -78,6 +79,9 @@ class TarSamples(RawSamples):
             occurred after the offset. `on_error` can continue after duplicates, keys that occur again, and links that
             cannot be read.
     """
+
+    yields_parts = False
+    """Whether the files of a key that occurs again are yielded as another sample, in place of an error."""
 
     def __init__(
         self,
@@ -189,7 +193,7 @@ class TarSamples(RawSamples):
                             prefix = key + b"." if dotted and key[:2] != b"__" else None
                             after_prefix = len(key) + 1
                             node = tree.root
-                            if key in seen and mine:
+                            if key in seen and mine and not self.yields_parts:
                                 mine = False
                                 error = ShardError(_REAPPEARS, code="D205")
                                 self._report(error, offset=base + at, key=to_text(key), member=to_text(name))
@@ -513,3 +517,9 @@ class SuffixTree:
         fields = node.fields if field is None else node.fields | {field}
         step = node[spelling] = (field, SuffixNode(node.suffixes | {lowered}, fields))
         return step
+
+
+class TarParts(TarSamples):
+    """The parts of samples: files of a key that are apart in a tar."""
+
+    yields_parts = True
