@@ -1,10 +1,12 @@
 """S3, Google and Azure behind a proxy that cuts, resets and refuses at random: the object's own bytes, or an error."""
 
 import random
+import re
 import uuid
 
 import fsspec
 import pytest
+from commandline import wdspec as wdspec_command
 from servers.fault_proxy import Cut, FaultProxy, Script, Status
 from servers.stores import put, use
 
@@ -107,3 +109,13 @@ def test_permanent_faults_are_errors(behind_proxy):
         Storage(retry_policy=policy).open_location(url) as file,
     ):
         file.readall()
+
+
+def test_a_pattern_in_gcs_without_a_server_is_given_up_as_the_spec_says_without_tracebacks(tmp_path):
+    (tmp_path / "s.yaml").write_text(
+        "dataset: [{shards: 'gs://bucket/a-*.tar'}]\nerrors: {retry: 0.3s}\n"
+        "storage: {endpoint: 'http://127.0.0.1:1', anonymous: true}\n"
+    )
+    shown, said = wdspec_command("check", "s.yaml", folder=tmp_path, code=1)
+    assert re.search(r"D102 given up after \d+ attempts in .*: ClientConnectorError", shown)
+    assert "Traceback" not in said

@@ -10,11 +10,13 @@ import asyncio
 import contextlib
 import importlib
 import importlib.util
+import logging
 import os
 import ssl
 import sys
 import threading
 import time
+import types
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, TypeVar
@@ -168,7 +170,16 @@ def _instance(kind: Any, options: dict[str, Any]) -> Any:
 
 
 def _without_retries(system: Any) -> Any:
-    """Leave retries to `errors.retry`: Azure's library waits 15 s before the first one, and says nothing."""
+    """Leave retries to `errors.retry`, which says what fails.
+
+    Azure's library waits 15 s before the first one. That of GCS waits 31 s in total before its fifth, and then writes
+    a traceback, unless a logger has a handler; one is left to it, since writing depends on it.
+    """
+    bare = getattr(getattr(type(system), "_request", None), "__wrapped__", None)
+    if bare is not None and type(system).__module__.startswith("gcsfs"):
+        retry = importlib.import_module("gcsfs.retry")
+        retry.logger.addHandler(logging.NullHandler())
+        system._request = types.MethodType(retry.retry_request(retries=2)(bare), system)
     policy = getattr(getattr(getattr(system, "service_client", None), "_config", None), "retry_policy", None)
     if policy is not None:
         policy.total_retries = 0
