@@ -437,6 +437,8 @@ def test_what_a_table_needs_is_unknown_after_a_change_of_its_columns(s3, bucket)
     for change in ({"extensions": "image text"}, {"where": "text.length > 3", "extensions": "image"}):
         write(folder, dataset=[source | change], batch=5, epoch="pass", stats="stats.json", **keys)
         assert [each["what"] for each in traffic(folder)["unknown"]] == ["shards"]
+        is_counted = "where" in change  # otherwise, the samples are as they were measured
+        within("stats", "s.yaml", "-o", "stats.json", "--check", folder=folder, code=int(is_counted))
         within("stats", "s.yaml", "-o", "stats.json", "--jobs", "0", folder=folder)
         assert traffic(folder)["unknown"] == []
 

@@ -80,7 +80,7 @@ def stats(
         specs[path] = spec
     reports: list[StatsReport] = []
     for path, spec in specs.items():
-        job = StatsJob(spec, path, update=update, lengths=lengths)
+        job = StatsJob(spec, path, update=update, lengths=lengths, requests=not check)
         if not check:
             job.run(start_engine())
         reports.append(StatsReport(path, job, None if check else job.measurements()))

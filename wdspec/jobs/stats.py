@@ -81,6 +81,8 @@ class MeasureTask(ReadTask):
     """Measures what its samples cost, if that is needed."""
     keeps_costs: bool = False
     """Whether the cost of each sample is needed."""
+    counts_objects: bool = False
+    """Whether to count the objects that samples name."""
     counts_kept: bool = False
     """Whether to count the samples that the selection of the source keeps."""
     distance: int | None = None
@@ -104,6 +106,8 @@ class StatsJob(ShardJob[MeasureTask, MeasuredShard]):
         update: whether to ignore earlier measurements.
         lengths: whether to decode samples of all sources, to measure the lengths of values; otherwise this is done for
             sources that have been measured so, with the same decoders.
+        requests: whether to measure shards again if the spec requests other columns, or objects, than when they were
+            measured.
 
     Raises:
         UsageError: URLs contain a secret, which the file would keep; the file is of another kind, or another split.
@@ -111,9 +115,15 @@ class StatsJob(ShardJob[MeasureTask, MeasuredShard]):
     """
 
     def __init__(
-        self, spec: Spec, path: str | None = None, *, update: bool = False, lengths: bool = False
+        self,
+        spec: Spec,
+        path: str | None = None,
+        *,
+        update: bool = False,
+        lengths: bool = False,
+        requests: bool = True,
     ) -> None:
-        self._spec, self._path = spec, path
+        self._spec, self._path, self._requests = spec, path, requests
         before, self._text = (None, b"") if path is None else _read_before(path, spec.split)
         # The file that `stats` names may not exist yet: this job writes it.
         self._shards = list_shards(spec.of(spec.sources).model_copy(update={"stats": None}))
@@ -151,6 +161,7 @@ class StatsJob(ShardJob[MeasureTask, MeasuredShard]):
                 "lengths": source.name in self._decoding,
                 "planner": planner if self._costing[source.name] else None,
                 "keeps_costs": spec.is_pass,
+                "counts_objects": bool(source.fetch) and (lengths or not spec.functions["decode"]),
                 "counts_kept": bool(self._keeping[source.name]),
                 "distance": mark_distance(spec),
             },
@@ -178,7 +189,8 @@ class StatsJob(ShardJob[MeasureTask, MeasuredShard]):
             self._decoding[source.name] = decoding
         has_cost = then is not None and then.costing == self._costing[source.name]
         has_kept = then is not None and self._keeping[source.name] in ("", then.keeping)
-        is_asked = then is not None and then.requesting == self._requesting.get(source.name, "")
+        requesting = None if then is None or not self._requests else then.requesting
+        is_asked = requesting in (None, self._requesting.get(source.name, ""))
         is_same = has_cost and has_kept and is_asked and (has_lengths or not lengths)
         if before is None or then is None or not is_same:
             return
@@ -320,7 +332,7 @@ def measure_shard(task: MeasureTask) -> MeasuredShard:
         _measure_joined(task, bare, budget, sizes)
     if task.counts_kept:
         count = KeepingCount(parts).read(task.shard, count)
-    _, objects = count_objects(parts, task.shard)
+    _, objects = count_objects(parts, task.shard) if task.counts_objects else (0, {})
     lengths: Mapping[str, Spread] = {}
     if task.lengths:
         lengths, sizes_of = _measure_lengths(task)
