@@ -40,10 +40,11 @@ Measures = Mapping[str, Measure]
 Files = Mapping[str, SourceFiles]
 
 
-@rule("W501", needs="spec files")
-def missing_shards(spec: Spec, files: Files) -> Advices:
-    """Local shards that do not exist."""
+@rule("W501", needs="spec files shards")
+def missing_shards(spec: Spec, files: Files, shards: Shards) -> Advices:
+    """Local shards, and folders of the objects that samples name, that do not exist."""
     for source in spec.collections:
+        yield from _missing_roots(source, shards)
         looked_at, is_whole, _, missing, _ = files[source.name]
         if missing:
             seen = f"{len(missing):,} of {pluralize(looked_at, 'shard')}{'' if is_whole else ' checked'}"
@@ -56,17 +57,15 @@ def missing_shards(spec: Spec, files: Files) -> Advices:
             )
 
 
-@rule("W501", needs="spec shards")
-def missing_roots(spec: Spec, shards: Shards) -> Advices:
-    """Local folders of objects that do not exist: whatever `missing` says, reading one of these is an error."""
-    for source in spec.collections:
-        for name, entry in source.fetch.items():
-            with suppress(WdspecError):
-                storage = shards.storages[source.name]
-                place = "" if entry.root is None else storage.resolve(ShardUrl(entry.root, "/")).location
-                if place and not scheme_of(place) and not os.path.isdir(place):
-                    text = f"the `root` of `fetch: {name}` does not exist: `{entry.root}`"
-                    yield Advice(text, "correct the path, which is relative to the spec", source)
+def _missing_roots(source: Source, shards: Shards) -> Advices:
+    """Local roots of `fetch` that do not exist: whatever `missing` says, reading an object there is an error."""
+    for name, entry in source.fetch.items():
+        with suppress(WdspecError):
+            storage = shards.storages[source.name]
+            place = "" if entry.root is None else storage.resolve(ShardUrl(entry.root, "/")).location
+            if place and not scheme_of(place) and not os.path.isdir(place):
+                text = f"the `root` of `fetch: {name}` does not exist: `{entry.root}`"
+                yield Advice(text, "correct the path, which is relative to the spec", source)
 
 
 def _find_elsewhere(source: Source, path: str) -> str:
