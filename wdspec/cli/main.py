@@ -173,7 +173,7 @@ def _describe(error: OSError) -> str:
     except FileNotFoundError:
         return "the working directory was deleted; change to another one"
     said = f"{f'{error.filename}: ' if error.filename else ''}{error.strerror or error}"
-    lack = find_lack(error)
+    lack = None if error.errno == errno.ENOSPC else find_lack(error)  # which disk, its name says
     if lack is None and not error.filename and error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
         lack = "`wdspec doctor` shows what this machine lacks"
     return said if lack is None else f"{said}; {lack}"
