@@ -324,7 +324,7 @@ class ReleaseOrder:
         self, delays: Delays, key: int, first: int, last: int = -1, stretches: Sequence[Stretch] = ()
     ) -> None:
         self._delays, self._key, self._stretches = delays, key, stretches
-        self._computed = first
+        self._first = self._computed = first
         # Samples before `_computed` that were not yielded yet: the next ones, sorted; then later ones, not yet sorted.
         self._ordinals = self._releases = np.empty(0, dtype=np.int64)
         self._later = self._ordinals, self._releases
@@ -382,9 +382,13 @@ class ReleaseOrder:
         return found
 
     def _compute(self, least: int = 512) -> None:
-        """Sort the samples up to the next ordinals, many at a time, so that numpy's overhead per call is small."""
+        """Sort the samples up to the next ordinals, many at a time, so that numpy's overhead per call is small.
+
+        At the start of a pass, some at a time: it may have few samples.
+        """
         first, block = self._computed, self._delays.block
         count = max(least, min(least // 8 * block, _ORDERED), block)
+        count = min(count, max(block, 4 * (first - self._first)))
         self._computed += count
         drawn = self._delays.releases(self._key, first, count, self._stretches)
         ordinals = np.concatenate([self._later[0], np.arange(first, first + count)])
