@@ -154,6 +154,7 @@ def test_explain_says_where_objects_come_from_without_secrets(tmp_path, server):
 
 
 def test_explain_counts_the_requests_of_each_store_by_the_shares(tmp_path):
+    (tmp_path / "x").mkdir()
     path = tmp_path / "a.jsonl"
     path.write_text("".join(json.dumps({"__key__": str(at), "url": str(at)}) + "\n" for at in range(8)))
     urls = tmp_path / "urls.jsonl"
