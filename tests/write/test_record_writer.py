@@ -69,7 +69,7 @@ def test_json_lines_store_arrays_as_lists_and_reject_bytes():
         "y": 0.5,
     }
     with pytest.raises(
-        wdspec.FieldError, match=r"use `\.cbors` or `\.msgpack`, which can \[key a, field bin\]"
+        wdspec.FieldError, match=r"use `\.cbors`, `\.msgpack` or `\.parquet`, which can \[key a, field bin\]"
     ):
         written("jsonl", {"__key__": "a", "bin": b"x"})
 

@@ -89,10 +89,7 @@ class RecordWriter(SampleWriter):
                 reason = " ".join(str(own).split())[:200] or type(own).__name__
                 error = FieldError
                 if self._format == "jsonl" and _has_bytes(value):
-                    reason += (
-                        "; use `.cbors` or `.msgpack`, which can, or a table: `output: {from: '(?:.*/)?(.*)[.]jsonl', "
-                        "to: 'out/\\1.parquet'}`"
-                    )
+                    reason += "; use `.cbors`, `.msgpack` or `.parquet`, which can"
                     error = EncoderMissingError
                 return error(
                     f"{self._format} cannot contain it: {reason}", key=record["__key__"], field=field
