@@ -479,9 +479,11 @@ def test_objects_that_samples_name_are_counted_by_their_number_and_bytes(s3, buc
     found, (store,) = traffic(folder), traffic(folder, "--epochs", "2", command="simulate")["from_stores"]
     assert not proxy.requests
     read(folder, 2)
-    times = 1 if kind == "cached" else 2
-    assert (store["bytes"], store["requests"]) == (proxy.bytes, proxy.requests)
-    assert proxy.requests == times * (1 + len(named))
+    times, most = (
+        (1, 0.05) if kind == "cached" else (2, 0)
+    )  # while many copies are made, objects are read without one
+    assert [store["bytes"], store["requests"]] == pytest.approx([proxy.bytes, proxy.requests], rel=most)
+    assert store["requests"] == times * (1 + len(named))
     (objects,) = [each for each in found["sources"] if each["what"] == "fetch"]
     assert objects["requests"] == len(named)
     assert objects["bytes"] == sum(87 if kind == "ranges" else sizes[name] for name in named)
