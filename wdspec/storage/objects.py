@@ -164,11 +164,11 @@ class ObjectReader:
         """
         copies: list[CopyFile] = []
         try:
-            return self._try(self.storage, reference, most, expected, reading, copies)
+            return self._read(self.storage, reference, most, expected, reading, copies)
         except MissingObject:
             raise
         except FieldError as error:
-            again = partial(self._try, self._uncached(reference), reference, most, expected, reading, [])
+            again = partial(self._read, self._uncached(reference), reference, most, expected, reading, [])
             return read_in_its_place(copies[0] if copies else None, error, again)
 
     def read_again(self, reference: Reference, data: bytes, most: int) -> bytes | None:
@@ -189,7 +189,7 @@ class ObjectReader:
             if is_faithful(path := str(copy.name)):
                 return None
             try:
-                stored = self._try(self._uncached(reference), reference, most, len(data), _Alone(), [])
+                stored = self._read(self._uncached(reference), reference, most, len(data), _Alone(), [])
             except (WdspecError, OSError):
                 return None
             if stored == data:
@@ -204,35 +204,6 @@ class ObjectReader:
         indexes.value.drop((self, reference.url))
         return replace(self.storage, cache=None)
 
-    def _try(
-        self,
-        storage: ObjectStorage,
-        reference: Reference,
-        most: int,
-        expected: int,
-        reading: Reading,
-        copies: list[CopyFile],
-    ) -> bytes:
-        """As `read`, through a storage; adds the cached copy that is read, if it is one, to a list."""
-        try:
-            data = self._read(storage, reference, most, expected, reading, copies)
-        except (MissingShardError, FileNotFoundError) as error:
-            raise MissingObject(f"there is no object {_show(reference, error)}", code="D262") from error
-        except StoreError:
-            raise
-        except (ShardError, UrlError) as error:
-            raise FieldError(
-                f"the object {_show(reference, error)} cannot be fetched: {error.message}", code="D263"
-            ) from error
-        except OSError as error:
-            if find_lack(error) is not None:
-                raise
-            raise FieldError(
-                f"the object {_show(reference, error)} cannot be fetched: {error}", code="D263"
-            ) from error
-        self._check(reference, data)
-        return data
-
     def _read(
         self,
         storage: ObjectStorage,
@@ -242,27 +213,32 @@ class ObjectReader:
         reading: Reading,
         copies: list[CopyFile],
     ) -> bytes:
-        start, stop = reference.span or (0, None)
-        if stop is not None and stop - start > most:
-            raise ShardError(f"the range has {stop - start:,} bytes, {_too_many(most)}")
-        if stop is not None and storage.cache is None:
-            storage = replace(storage, stop=stop)
-        clock = _Clock(storage.timeout, reference.url)
-        stream = clock.stream = clock.run(storage.open, storage.resolve(ShardUrl(reference.url, "/")))
-        if isinstance(stream, CopyFile):
-            copies.append(stream)
-        try:
-            reading.note_open(stream)
-            if reference.seconds is not None:
-                return self._cut(stream, reference, most, reading, clock)
-            length = None if stop is None else stop - start
-            if length is not None and hasattr(stream, "span"):
-                stream.span = length  # what a store sends beyond is paid for
-            if start:
-                clock.run(stream.seek, start)
-            return _read_all(stream, length, most, expected, reading, clock)
-        finally:
-            stream.close()
+        """As `read`, through a storage; adds the cached copy that is read, if it is one, to a list."""
+        with _errors_of(reference):
+            start, stop = reference.span or (0, None)
+            if stop is not None and stop - start > most:
+                raise ShardError(f"the range has {stop - start:,} bytes, {_too_many(most)}")
+            if stop is not None and storage.cache is None:
+                storage = replace(storage, stop=stop)
+            clock = _Clock(storage.timeout, reference.url)
+            stream = clock.stream = clock.run(storage.open, storage.resolve(ShardUrl(reference.url, "/")))
+            if isinstance(stream, CopyFile):
+                copies.append(stream)
+            try:
+                reading.note_open(stream)
+                if reference.seconds is not None:
+                    data = self._cut(stream, reference, most, reading, clock)
+                else:
+                    length = None if stop is None else stop - start
+                    if length is not None and hasattr(stream, "span"):
+                        stream.span = length  # what a store sends beyond is paid for
+                    if start:
+                        clock.run(stream.seek, start)
+                    data = _read_all(stream, length, most, expected, reading, clock)
+            finally:
+                stream.close()
+        self._check(reference, data)
+        return data
 
     def _cut(self, stream: Any, reference: Reference, most: int, reading: Reading, clock: _Clock) -> bytes:
         """Return a part of a video or recording, of which no more is read than the part needs."""
@@ -411,6 +387,27 @@ class _Clock:
         finally:
             waited = monotonic() - since
             self._end, self._watch.seconds = self._end + waited, left + waited
+
+
+@contextlib.contextmanager
+def _errors_of(reference: Reference) -> Iterator[None]:
+    """Raise what fails in the block as an error of the object, unless it is one of the store or the machine."""
+    try:
+        yield
+    except (MissingShardError, FileNotFoundError) as error:
+        raise MissingObject(f"there is no object {_show(reference, error)}", code="D262") from error
+    except StoreError:
+        raise
+    except (ShardError, UrlError) as error:
+        raise FieldError(
+            f"the object {_show(reference, error)} cannot be fetched: {error.message}", code="D263"
+        ) from error
+    except OSError as error:
+        if find_lack(error) is not None:
+            raise
+        raise FieldError(
+            f"the object {_show(reference, error)} cannot be fetched: {error}", code="D263"
+        ) from error
 
 
 def _read_all(
