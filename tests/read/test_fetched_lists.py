@@ -340,7 +340,7 @@ def test_time_spans_may_be_lists(tmp_path):
 
 
 def test_objects_of_a_list_are_requested_together_and_each_once(tmp_path):
-    with ObjectServer(delay=0.05) as server:
+    with ObjectServer(delay=0.05, together=8) as server:
         names = [f"ok/{at % 20}" for at in range(40)]
         shard = jsonl(tmp_path / "a.jsonl", [{"url": names}])
         [found], _ = read(shard, {"url": "url", "root": server.url})

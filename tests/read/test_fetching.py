@@ -315,7 +315,7 @@ def test_a_range_of_an_empty_object_is_an_error_at_once(server, tmp_path):
 
 
 def test_samples_that_are_read_at_the_same_time_share_an_object(tmp_path):
-    with ObjectServer(delay=0.05) as server:
+    with ObjectServer(delay=0.05, together=4) as server:
         shard = jsonl(tmp_path / "a.jsonl", [{"url": f"ok/{at // 10}"} for at in range(40)])
         found, _ = read(shard, {"url": "url", "root": server.url}, 40)
         assert found == [data_of(str(at // 10)) for at in range(40)]
@@ -323,7 +323,7 @@ def test_samples_that_are_read_at_the_same_time_share_an_object(tmp_path):
 
 
 def test_many_objects_are_requested_at_a_time_and_delivered_in_order(tmp_path):
-    with ObjectServer(delay=0.05) as server:
+    with ObjectServer(delay=0.05, together=8) as server:
         shard = jsonl(tmp_path / "a.jsonl", [{"url": f"ok/{at}"} for at in range(200)])
         found, _ = read(shard, {"url": "url", "root": server.url}, 200)
         assert found == [data_of(str(at)) for at in range(200)]

@@ -394,6 +394,8 @@ def _errors_of(reference: Reference) -> Iterator[None]:
     """Raise what fails in the block as an error of the object, unless it is one of the store or the machine."""
     try:
         yield
+    except GeneratorExit:  # at exit, the names below may already be None
+        raise
     except (MissingShardError, FileNotFoundError) as error:
         raise MissingObject(f"there is no object {_show(reference, error)}", code="D262") from error
     except StoreError:

@@ -30,11 +30,12 @@ class ObjectServer(LocalServer):
 
     Args:
         delay: seconds before each answer.
+        together: so many requests are to come before one is answered, at most half a minute after the first.
         size: bytes of an object.
         elsewhere: where `/elsewhere/…` redirects to.
     """
 
-    def __init__(self, delay: float = 0.0, size: int = 2000, elsewhere: str = "") -> None:
+    def __init__(self, delay: float = 0.0, size: int = 2000, elsewhere: str = "", together: int = 1) -> None:
         server = self
         self.delay, self.size, self.elsewhere = delay, size, elsewhere
         self.objects: dict[str, bytes] = {}
@@ -42,6 +43,7 @@ class ObjectServer(LocalServer):
         self.headers: list[dict[str, str]] = []
         self.running = self.most_running = 0
         self.lock = threading.Lock()
+        self.together, self.gathered = together, threading.Event()
 
         class Handler(QuietHandler):
             def do_GET(self) -> None:  # noqa: N802
@@ -57,7 +59,10 @@ class ObjectServer(LocalServer):
             self.headers.append({key.lower(): value for key, value in handler.headers.items()})
             self.running += 1
             self.most_running = max(self.running, self.most_running)
+            if self.running >= self.together:
+                self.gathered.set()
         try:
+            self.gathered.wait(30)
             time.sleep(self.delay)
             _, kind, name = handler.path.split("/", 2)
             getattr(self, f"_{kind.partition('-')[0]}")(handler, kind, name, number)
