@@ -23,10 +23,6 @@ TOKENS = "tokens"
 """The field of a sample of a token file."""
 
 
-def _add(number: Any, other: Any) -> Any:
-    return None if number is None or other is None else number + other
-
-
 class Amount(NamedTuple):
     """How much of a source was received. None stands for a number that is unknown."""
 
@@ -40,7 +36,12 @@ class Amount(NamedTuple):
     def plus(self, other: tuple[Any, Any, Any]) -> Amount:
         """Return the sum; unknown where one of the two is."""
         (samples, cost, tokens), (more_samples, more_cost, more_tokens) = self, other
-        return Amount(_add(samples, more_samples), _add(cost, more_cost), _add(tokens, more_tokens))
+        total = (  # without calls: each batch adds up those of its sources
+            None if samples is None or more_samples is None else samples + more_samples,
+            None if cost is None or more_cost is None else cost + more_cost,
+            None if tokens is None or more_tokens is None else tokens + more_tokens,
+        )
+        return tuple.__new__(Amount, total)
 
 
 Amounts = dict[str, Amount]

@@ -539,14 +539,17 @@ def _decode_only(fields: SampleFields, budget: ErrorBudget, process: Process) ->
 
     def decode(raw: Sample, ordinal: int) -> Sample | None:
         steps = in_place.get(tuple(raw))
+        sample: Sample | None
         try:
-            sample = fields(raw) if steps is None else raw.copy() if steps else raw
-            for name, read in steps or ():
-                assert sample is not None, "it is a copy"
-                if (data := sample[name]).__class__ is bytes:
-                    sample[name] = read(data)
-                elif data.__class__ is list:
-                    sample[name] = decode_items(read, data)
+            if steps:
+                sample = raw.copy()
+                for name, read in steps:
+                    if (data := sample[name]).__class__ is bytes:
+                        sample[name] = read(data)
+                    elif data.__class__ is list:
+                        sample[name] = decode_items(read, data)
+            else:
+                sample = fields(raw) if steps is None else raw
         except Exception:
             return process(raw, ordinal)  # raises again, or skips
         if sample is None:

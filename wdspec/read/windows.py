@@ -448,41 +448,48 @@ def weigh(batch: PlannedBatch) -> tuple[list[float], float]:
 
 def give(batch: PlannedBatch, planner: WindowPlanner) -> CostedSamples:
     """Return the samples of a batch, decoded and counted. Those that cannot be decoded are left out."""
-    samples, costs = CostedSamples(), []
-    samples.amounts = {}
-    own: list[Sample] = []
-    own_costs: list[float] = []
-    by_finish: dict[Finish, tuple[list[Sample], list[float]]] = {}
-    """The samples to which the same is still to be done, and their costs."""
-    finish, process = None, None
+    samples, lost = CostedSamples(), list[int]()
+    """The number of samples before each one that is left out."""
+    by_finish: dict[Finish, list[float]] = {}
+    """The costs of the samples to which the same is still to be done."""
+    finish, process, costs = None, None, list[float]()
     for cost, _, _, _, raw, other, ordinal, _ in batch:  # faster than columns, as most samples need no more
         if other is not finish:
             finish, process = other, other.process
-            own, own_costs = by_finish.get(finish) or by_finish.setdefault(finish, ([], []))
+            costs = by_finish.get(finish) or by_finish.setdefault(finish, [])
         sample = raw if process is None else process(raw, ordinal)
-        if sample is not None:
+        if sample is None:
+            lost.append(len(samples))
+        else:
             samples.append(sample)
             costs.append(cost)
-            own.append(sample)
-            own_costs.append(cost)
-    for finish, (own, own_costs) in by_finish.items():
-        _count(finish, own, sum(own_costs), samples.amounts, planner)
-    samples.costs = costs
+    given = batch.copy() if lost else batch
+    for at in lost:
+        del given[at]
+    samples.costs = list(map(COST, given))
+    with_tokens: dict[Finish, list[Sample]] = {finish: [] for finish in by_finish}
+    if any(planner.token_fields.values()):
+        for sample, candidate in zip(samples, given, strict=True):
+            with_tokens[candidate[5]].append(sample)
+    samples.amounts = {}
+    for finish, costs in by_finish.items():
+        _count(finish, costs, with_tokens[finish], samples.amounts, planner)
     return samples
 
 
 def _count(
-    finish: Finish, samples: Sequence[Sample], cost: float, amounts: Counts, planner: WindowPlanner
+    finish: Finish, costs: Sequence[float], samples: Sequence[Sample], amounts: Counts, planner: WindowPlanner
 ) -> None:
-    """Count samples of a batch, which are decoded and of one source."""
-    budget, number = finish.budget, len(samples)
+    """Count samples of a batch, which are decoded and of one source; and the tokens of those that may have some."""
+    budget, number, cost = finish.budget, len(costs), sum(costs)
     budget.cost += cost
     if finish.process is None and not finish.is_counted:  # otherwise, it counts them
         budget.delivered += number
     if finish.is_rest:
         budget.delivered -= number
         number = 0
-    found = sum_tokens(samples, planner.token_fields[budget.source], planner.batch.pack is not None)
+    fields = planner.token_fields[budget.source]
+    found = sum_tokens(samples, fields, planner.batch.pack is not None) if fields else None
     count, before, tokens = amounts.get(budget.source, (0, 0, 0))
     amounts[budget.source] = (
         count + number,

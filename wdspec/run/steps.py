@@ -126,7 +126,7 @@ class Here:
             work = work._replace(first=work.first + work.stride)
         skipped = work.skipped if work.skipped.ranges else ()
         read, assemble = reader.micro_batches, self._run.assemble
-        must_count = self._run.counts_steps
+        must_count, must_note = self._run.counts_steps, self._notes_states or not self._is_single
         first, end, stride = work.first, work.end, work.stride
         for number in count(first, stride) if end is None else range(first, end, stride):
             self.requested = number + 1
@@ -139,14 +139,15 @@ class Here:
                 parts = read(number)
                 try:
                     items = assemble(number, parts)
-                    counts = self._run.count(parts) if must_count else None
+                    if must_count:
+                        counts = self._run.count(parts)
                 except BaseException as error:
                     reader.fail(error)
                     raise
                 if self._pin is not None:
                     items = self._pin(items)
                 self.tally.waited += time.perf_counter() - start
-            step = items, reader.states(number) if self._notes_states or not self._is_single else {}, counts
+            step = items, reader.states(number) if must_note else {}, counts
             if not self._is_single:
                 self._unfinished = number, step
             yield step

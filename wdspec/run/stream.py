@@ -296,7 +296,8 @@ class Stream:
                 tally.batches += 1
                 yield items[-1]
                 # Check before taking more: persistent workers serve a newer iteration through the same iterator.
-                self._check_newest(iteration, process)
+                if iteration != self.iterations:
+                    self._check_newest(iteration, process)
             if self._is_outdated:
                 return
 
