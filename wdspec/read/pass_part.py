@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import closing
 from dataclasses import replace
 from itertools import chain, islice
@@ -168,77 +168,92 @@ class PassReading:
             budget: gets the errors; by default, that of the source.
             epoch: the number of the epoch, for fields that are drawn anew in each.
         """
-        count = self.finite.counts[source]
         if first == stop:
             return
-        has_all, lost, length = count.has_all(turn), count.lost(turn), count.length(turn)
-        choose, choose_before = (_all, _all) if has_all else self._choices_of(source, count.is_part(turn))
+        count, errors = self.finite.counts[source], list[ShardError]()
+        has_all, length = count.has_all(turn), count.length(turn)
         at, index, offset = count.mark_before(turn, first)
-        errors: list[ShardError] = []
-        known = 0  # errors that were looked at
-        is_whole = has_all and not lost
         piece = Piece(self._shard(source, turn), offset=offset, index=index)
         report, opened = self._open(source, piece, ahead, coming, errors, budget)
         if opened is None:
             yield from [None] * (stop - first)
             return
-
-        def check_end(rest: Iterator[Sample]) -> None:
-            if any(map(choose, rest)):
-                errors.append(ShardError(_MORE.format(length)))
-
         with closing(opened):
             samples = self._noted(opened, source, turn, epoch)
-            while at < stop and (raw := next(samples, None)) is not None:
-                here = opened.next_index - 1
-                if here == index and is_whole and first <= at < length - 1 and not errors:
-                    at, index = at + 1, here + 1
-                    yield raw
-                    continue
-                gone = here - index  # samples before this one that cannot be read; do they have positions?
-                if gone and has_all:
-                    if here >= length:
-                        errors.append(ShardError(_MORE.format(length)))
-                    if index < first:
-                        errors.clear()
-                    report()
-                elif gone and count.counted == "all":
-                    gone = 0
-                elif gone:
-                    unknown = sum(place not in lost for place in range(index, here))
-                    gone = min(unknown, _count_lost(errors[known:], choose_before))
-                for _ in range(min(gone, stop - at)):
-                    at += 1
-                    if at > first:
-                        if at == length:
-                            if not has_all:
-                                check_end(chain([raw], samples))
-                            report()
-                        yield None
-                index, known = here + 1, len(errors)
-                is_damaged = here in lost
-                if not has_all and (is_damaged or not (choose if at >= first else choose_before)(raw)):
-                    continue
-                if at >= stop:
-                    break
+            places = (
+                self._all_places(opened, samples, count.lost(turn), errors)
+                if has_all
+                else self._chosen_places(opened, samples, source, turn, first - at, errors)
+            )
+            for raw in places:
                 at += 1
+                tells = (
+                    has_all or raw is not None
+                )  # otherwise, an error may be of a sample without a position
                 if at <= first:
-                    errors.clear()  # errors before the first sample belong to another slot
-                    known = 0
+                    if tells:
+                        errors.clear()  # they belong to another slot
                     continue
-                if is_damaged:
-                    errors.append(ShardError(_DAMAGED, key=raw["__key__"]))
-                if at == length:
-                    check_end(samples)
-                if errors or at == length:
+                if at == length and any(raw is not None for raw in places):
+                    errors.append(ShardError(_MORE.format(length)))
+                if (errors and tells) or at == length:
                     report()
-                    known = 0
-                yield None if is_damaged else raw
-            if at < stop:
-                if not errors:
-                    errors.append(ShardError(_FEWER.format(opened.next_index if has_all else at, length)))
-                report()
-                yield from [None] * (stop - max(at, first))
+                yield raw
+                if at == stop:
+                    return
+            if not errors:
+                errors.append(ShardError(_FEWER.format(opened.next_index if has_all else at, length)))
+            report()
+            yield from [None] * (stop - max(at, first))
+
+    def _all_places(
+        self, opened: RawSamples, samples: Iterator[Sample], lost: Set[int], errors: list[ShardError]
+    ) -> Iterator[Sample | None]:
+        """Yield what is at the positions of a shard in which every sample has one; None where it cannot be read."""
+        index = opened.next_index
+        for raw in samples:
+            here = opened.next_index - 1
+            if here != index:
+                yield from [None] * (here - index)
+            index = here + 1
+            if here in lost:
+                errors.append(ShardError(_DAMAGED, key=raw["__key__"]))
+                yield None
+            else:
+                yield raw
+
+    def _chosen_places(
+        self,
+        opened: RawSamples,
+        samples: Iterator[Sample],
+        source: int,
+        turn: int,
+        before: int,
+        errors: Sequence[ShardError],
+    ) -> Iterator[Sample | None]:
+        """Yield what is at the positions of a shard in which only chosen samples have one.
+
+        Args:
+            before: the number of positions that belong to other slots; samples before them count as dropped there.
+        """
+        count, index = self.finite.counts[source], opened.next_index
+        lost = count.lost(turn)
+        choose, choose_before = self._choices_of(source, count.is_part(turn))
+        while True:
+            known = len(errors)
+            raw = next(samples, None)
+            if raw is None:
+                return
+            here = opened.next_index - 1
+            if here > index and count.counted != "all":
+                unknown = sum(place not in lost for place in range(index, here))
+                gone = min(unknown, _count_lost(errors[known:], choose_before))
+                yield from [None] * gone
+                before -= gone
+            index = here + 1
+            if here not in lost and (choose_before if before > 0 else choose)(raw):
+                yield raw
+                before -= 1
 
     def _open(
         self,
@@ -293,10 +308,6 @@ def _count_lost(errors: Sequence[ShardError], walk: Choose) -> int:
     """Count the samples that have positions, but cannot be read: the errors have their keys."""
     keys = [error.place.get("key") for error in errors]
     return sum(key is not None and walk({"__key__": str(key), "__url__": ""}) for key in keys)
-
-
-def _all(raw: Sample) -> bool:
-    return True
 
 
 class PassPart:
