@@ -14,7 +14,7 @@ from typing import Any
 
 from wdspec.base.errors import ShardError
 from wdspec.formats.tar.reader import KeySplitter
-from wdspec.read.join import Loss, Partner, Place, Sample, copy_error
+from wdspec.read.partner import Loss, Partner, Place, Sample, copy_error
 
 _LATER_SEGMENT = re.compile(r"-sub[0-9]+$")
 """What NeMo adds to the name of a recording in the records of its second and later segments."""
@@ -58,7 +58,7 @@ class NamedPartner(Partner):
         places = self._read_places() if self._places is None else self._places
         name = self._name = self._value_of(raw)
         forms = () if name is None else self._forms(name)
-        found = next((each for each in forms if each in places or each in self._faults), None)
+        found = next((each for each in forms if each in places or each in self.errors.by_key), None)
         if found is None:
             if name is not None and self._lost:
                 self._fault = copy_error(self._lost[0], key)
@@ -68,8 +68,8 @@ class NamedPartner(Partner):
         if found in places and self._last[0] != places[found].at:
             sample = self._read(places[found], found)
             self._last = (-1, {}) if sample is None else (places[found].at, sample)
-        if found in self._faults:
-            self._fault = copy_error(self._faults[found], key)
+        if found in self.errors.by_key:
+            self._fault = copy_error(self.errors.by_key[found], key)
             return None
         return {**self._last[1], "__key__": key}
 
@@ -91,7 +91,7 @@ class NamedPartner(Partner):
             self.extra = len(self._places.keys() - self._used)
         if not self._is_loss_known:
             yield from self._lost
-        yield from (error for key, error in self._faults.items() if key not in self._used)
+        yield from (error for key, error in self.errors.by_key.items() if key not in self._used)
 
     def count_extra(self) -> int:
         """Return the number of samples that no record names, if the records were read from start to end."""
@@ -116,23 +116,23 @@ class NamedPartner(Partner):
         if place.at >= self._passed:
             self._passed = place.at + 1
             sample = self._seek(place)
-            errors += [loss.error for loss in self._losses]
+            errors += [loss.error for loss in self.errors.losses]
         else:
             with closing(self._open_part(place.offset, place.start, 1, 0, errors.append)) as reader:
                 sample = next((each for each in reader if reader.next_index > place.at), None)
         if sample is not None and sample["__key__"] == key:
             return sample
-        if key not in self._faults:
-            if not errors and self.fatal is None:
+        if key not in self.errors.by_key:
+            if (fault := next(iter(errors), self.errors.fatal)) is None:
                 raise self.error(
                     "the shard of a join changed while it was read; do not change shards while they are read, and "
                     "resume from a saved state",
                     code="D223",
                     partner_offset=place.offset,
                 )
-            self._faults[key] = errors[0] if errors else self.fatal  # type: ignore[assignment]  # not None
+            self.errors.by_key[key] = fault
         return None
 
     def _assign(self, losses: list[Loss], places: Mapping[str, Place]) -> None:
         self._lost = [loss.error for loss in losses]
-        self._known_offsets.update(error.place.get("offset") for error in self._lost)
+        self.errors.know(self._lost)

@@ -21,7 +21,8 @@ from wdspec.formats.readers import READERS, FetchAhead, Surroundings, as_it_is, 
 from wdspec.formats.requests import FIRST, request_only
 from wdspec.formats.samples import RawSamples, only_key
 from wdspec.formats.tar.reader import TarSamples
-from wdspec.read.join import JoinedSamples, Partner
+from wdspec.read.join import JoinedSamples
+from wdspec.read.partner import Partner
 from wdspec.spec.language.joins import JoinOptions, LookupOptions
 from wdspec.spec.language.options import TokenOptions
 from wdspec.spec.language.samples import KeyRule
