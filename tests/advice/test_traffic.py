@@ -82,6 +82,11 @@ def login(s3, monkeypatch):
     for name, value in s3.environ.items():
         if name != "AWS_ENDPOINT_URL":
             monkeypatch.setenv(name, value)
+    for name in (
+        "connect_timeout",
+        "read_timeout",
+    ):  # the library repeats what takes longer: by default, 5 and 15 s
+        monkeypatch.setattr(f"s3fs.S3FileSystem.{name}", 250)
 
 
 @pytest.fixture
