@@ -29,23 +29,11 @@ class CountingServer(LocalServer):
         """GET requests by path."""
         self.sent = 0
         """Bytes of objects that were requested."""
-        self.connections = self.most_connections = 0
-        """How many are open, and the most that were."""
         self._guard = threading.Lock()
         super().__init__(self._handler())
 
     def _handler(server) -> type[BaseHTTPRequestHandler]:  # noqa: N805
         class Handler(QuietHandler, BaseHTTPRequestHandler):
-            def handle(self) -> None:
-                with server._guard:
-                    server.connections += 1
-                    server.most_connections = max(server.most_connections, server.connections)
-                try:
-                    super().handle()
-                finally:
-                    with server._guard:
-                        server.connections -= 1
-
             def do_GET(self) -> None:
                 with server._guard:
                     server.fetched[self.path] += 1
