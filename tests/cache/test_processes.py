@@ -106,6 +106,7 @@ def test_a_limit_below_the_data_size_is_never_exceeded(shards, tmp_path, crowd, 
     def sample():
         while not ended.wait(0.01):
             most.append(bytes_in(cache))
+        most.append(bytes_in(cache))
 
     sampler = threading.Thread(target=sample)
     sampler.start()

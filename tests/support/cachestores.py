@@ -107,10 +107,18 @@ def drained(stream):
 
 
 def bytes_in(directory):
-    """Bytes of all files in a directory, some of which may vanish meanwhile."""
-    total = 0
+    """Bytes of all files in a directory, some of which may vanish meanwhile: never more than there are at one moment.
+
+    So a file that is deleted before the walk ends does not count: another one may have taken its place.
+    """
+    found = {}
     for folder, _, names in os.walk(directory):
         for name in names:
+            path = os.path.join(folder, name)
             with contextlib.suppress(FileNotFoundError):
-                total += os.stat(os.path.join(folder, name)).st_size
+                found[path] = os.stat(path)
+    total = 0
+    for path, before in found.items():
+        with contextlib.suppress(FileNotFoundError):
+            total += before.st_size if os.stat(path).st_ino == before.st_ino else 0
     return total
