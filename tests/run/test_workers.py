@@ -244,7 +244,7 @@ def test_a_loader_reports_this_for_a_killed_worker(spec, monkeypatch):
         next(batches)
         victim = workers()[0]
         victim.kill()  # during a step of the training loop, which no error interrupts
-        victim.join(10)
+        victim.join()
         time.sleep(0.05)
         with pytest.raises(
             RuntimeError, match=r"worker 0 \(process \d+\) was killed by SIGKILL; .* memory was short"
@@ -258,7 +258,7 @@ def test_workers_killed_between_two_epochs_are_replaced(spec, monkeypatch):
         found = list(loader)
         victim = workers()[1]
         os.kill(victim.pid, signal.SIGKILL)  # no error interrupts the code between two epochs
-        victim.join(10)
+        victim.join()
         time.sleep(0.05)
         assert not victim.is_alive()
         found += loader
@@ -278,14 +278,18 @@ def test_after_a_timeout_the_next_iteration_resumes_exactly(document, tmp_path, 
         "    return sample\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    found = []
+    found, timeouts = [], 0
     with wdspec.loader({**document, "map": "stuck_once:stay"}, num_workers=1, timeout=2) as loader:
-        with pytest.raises(RuntimeError, match="timed out"):
-            found.extend(loader)
-        # `extend` drops what it was given before the error; the loader does not give it again.
-        given = loader.stream.step
-        found = list(loader)
-    assert keys(found) == reference(load(document), 1, 1, 0, BATCHES)[given:]
+        while len(found) < BATCHES and timeouts < 20:  # on a loaded machine, other batches may take long, too
+            try:
+                for batch in loader:
+                    found.append(batch)  # `extend` would drop them at an error
+            except RuntimeError as error:
+                if "timed out" not in str(error):
+                    raise
+                timeouts += 1
+    assert timeouts
+    assert keys(found) == reference(load(document), 1, 1, 0, BATCHES)
 
 
 def test_python_exits_at_once_with_unclosed_loaders(document, tmp_path):
@@ -299,7 +303,7 @@ def test_python_exits_at_once_with_unclosed_loaders(document, tmp_path):
         "for batches in list(map(iter, loaders)):\n"
         "    print(next(batches)['__key__'], flush=True)\n"
     )
-    done = subprocess.run([sys.executable, script, text], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, script, text], capture_output=True, text=True, timeout=240)
     assert (done.returncode, done.stderr) == (0, "")
     assert len(done.stdout) > 10
 
