@@ -137,14 +137,14 @@ class ObjectServer(LocalServer):
             handler.wfile.write(b"%x\r\n" % len(piece) + piece + b"\r\n")
 
     def _slow(self, handler, kind: str, name: str, number: int) -> None:
-        """A byte now and then."""
+        """A byte now and then, for longer than a test may take."""
         handler.send_response(200)
         handler.send_header("Content-Length", str(self.size))
         handler.end_headers()
         for _ in range(self.size):
             handler.wfile.write(b"x")
             handler.wfile.flush()
-            time.sleep(0.05)
+            time.sleep(0.2)
 
     def _silent(self, handler, kind: str, name: str, number: int) -> None:
         time.sleep(30)
