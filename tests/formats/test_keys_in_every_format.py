@@ -1,19 +1,29 @@
-"""The same data in tar, JSON Lines, Parquet and Arrow give the same samples under the keys of a source."""
+"""The same data in every format of shards give the same samples under the keys of a source."""
 
 import io
 import json
 import tarfile
+from itertools import chain
 
+import cbor2
+import lance
+import msgpack
 import pyarrow
 import pyarrow.feather
 import pyarrow.parquet
 import pytest
 from keychanges import KEYS as DECLARED
+from mdsdata import plain_shard
 
 import wdspec
 
 ROWS = [
-    {"__key__": f"k{n:02d}", "txt": f"text {n}", "cls": n % 3, "json": {"n": n, "even": n % 2 == 0}}
+    {
+        "__key__": f"k{n:02d}",
+        "txt": f"text {n}",
+        "cls": n % 3,
+        "json": {"n": n, "even": n % 2 == 0, "tags": [f"tag {tag}" for tag in range(n % 4)]},
+    }
     for n in range(12)
 ]
 MORE = [{"__key__": f"k{n:02d}", "text": f"more {n}"} for n in range(0, 12, 2)]
@@ -28,6 +38,7 @@ KEYS = {
     "where on a number": {"where": "cls == 1"},
     "where on a text": {"where": "txt in ['text 1', 'text 4'] or txt.length > 6"},
     "where on a map": {"where": "json.n >= 4 and not json.even"},
+    "where on a list": {"where": "'tag 1' in json.tags"},
     "where of another kind": {"where": "cls == '1'"},
     "where on a file that is not delivered": {"where": "json.n < 3", "extensions": "txt"},
     "where and rename": {"where": "label != 0", "rename": {"label": "cls"}},
@@ -82,6 +93,39 @@ BATCHES = {
 }  # fmt: skip
 
 
+OTHERS = ("jsonl", "cbor", "msgpack", "parquet", "arrow", "lance", "mds")
+"""Formats to compare with tar."""
+MDS = {"__key__": "str", "txt": "str", "text": "str", "cls": "int", "json": "json"}
+"""Column -> its encoding."""
+GAPS = [
+    {name: value for place, (name, value) in enumerate(row.items()) if not place or n >> (place - 1) & 1}
+    for n, row in enumerate(ROWS[:9])
+]
+"""Samples that lack some fields, or all of them."""
+
+
+def as_mds(row):
+    """The values of a row as the bytes of MDS."""
+    texts = {name: json.dumps(value) if name == "json" else value for name, value in row.items()}
+    return {
+        name: value.encode() if isinstance(value, str) else value.to_bytes(8, "little")
+        for name, value in texts.items()
+    }
+
+
+def write_records(path, rows):
+    """Write rows in the formats in which they need not have all fields."""
+    path.with_suffix(".jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    path.with_suffix(".cbor").write_bytes(b"".join(map(cbor2.dumps, rows)))
+    path.with_suffix(".msgpack").write_bytes(b"".join(map(msgpack.packb, rows)))
+    table = pyarrow.table(
+        {name: [row.get(name) for row in rows] for name in dict.fromkeys(chain.from_iterable(rows))}
+    )
+    pyarrow.parquet.write_table(table, path.with_suffix(".parquet"))
+    pyarrow.feather.write_feather(table, path.with_suffix(".arrow"), compression="uncompressed")
+    lance.write_dataset(table, str(path.with_suffix(".lance")))
+
+
 @pytest.fixture(scope="module")
 def shards(tmp_path_factory):
     folder = tmp_path_factory.mktemp("formats")
@@ -101,10 +145,11 @@ def shards(tmp_path_factory):
             info.size = len(row["text"])
             tar.addfile(info, io.BytesIO(row["text"].encode()))
     for name, rows in ("a", ROWS), ("b", MORE):
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-        table = pyarrow.Table.from_pylist(rows)
-        pyarrow.parquet.write_table(table, folder / f"{name}.parquet")
-        pyarrow.feather.write_feather(table, folder / f"{name}.arrow", compression="uncompressed")
+        write_records(folder / name, rows)
+        (folder / f"{name}.mds").write_bytes(
+            plain_shard({each: MDS[each] for each in rows[0]}, map(as_mds, rows))
+        )
+    write_records(folder / "gaps", GAPS)
     table = [f"{row['__key__']},{row['__key__'][1:]}" for row in ROWS]
     table += [f"{label},{label}.5" for label in range(3)] + [f"text {n},{n}" for n in range(6)]
     (folder / "t.csv").write_text("key,score\n" + "\n".join(table) + "\n")
@@ -126,10 +171,10 @@ def outcome(path, source, **top):
         ) as loader:
             samples = [dict(sample) for sample in loader if top or sample["__mask__"]]
     except wdspec.WdspecError as error:
-        return error.code, error.message
+        return error.code, error.message.partition(". Samples also have")[0]
     for sample in samples:
         del sample["__url__"]
-    return samples if not top else [repr(each) for each in samples]
+    return samples if not top else [repr(sorted(each.items())) for each in samples]
 
 
 OTHER_FORMATS = {"shards", "scale", "scaleprob", "tokens"}
@@ -162,17 +207,25 @@ def test_every_key_that_changes_samples_has_a_case():
 @pytest.mark.parametrize("source", KEYS.values(), ids=KEYS)
 def test_a_key_means_the_same_in_every_format(shards, source):
     expected = outcome(shards / "a.tar", source)
-    for name in ("a.jsonl", "a.parquet", "a.arrow"):
-        assert outcome(shards / name, source) == expected, name
+    for name in OTHERS:
+        assert outcome(shards / f"a.{name}", source) == expected, name
 
 
 @pytest.mark.parametrize("batch", BATCHES.values(), ids=BATCHES)
 def test_a_key_of_batch_means_the_same_in_every_format(shards, batch):
     expected = outcome(shards / "a.tar", {}, batch=batch)
     assert isinstance(expected, list), expected
-    for name in ("a.jsonl", "a.parquet", "a.arrow"):
-        assert outcome(shards / name, {}, batch=batch) == expected, name
+    for name in OTHERS:
+        assert outcome(shards / f"a.{name}", {}, batch=batch) == expected, name
     assert expected != outcome(shards / "a.tar", {}, batch=3)
+
+
+@pytest.mark.parametrize("source", KEYS.values(), ids=KEYS)
+def test_samples_without_some_or_all_fields_are_alike_in_every_format(shards, source):
+    """A null of a table is a field that a record does not have. MDS has neither."""
+    expected = outcome(shards / "gaps.jsonl", source)
+    for name in OTHERS[1:-1]:
+        assert outcome(shards / f"gaps.{name}", source) == expected, name
 
 
 def test_the_cases_have_samples_or_the_error_that_they_are_for(shards):
@@ -187,5 +240,6 @@ def test_the_cases_have_samples_or_the_error_that_they_are_for(shards):
         "where of another kind",
     ]
     assert counts["where on a map"] == 4
+    assert counts["where on a list"] == 6
     assert counts["repeat"] == 24
     assert all(counts.values())

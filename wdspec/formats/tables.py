@@ -39,12 +39,6 @@ SLICE_ROWS = 256
 they are used, although several shards are read in turn."""
 
 
-_NO_VALUE = (
-    "all its columns are null; remove it, or name the needed columns in `extensions`, and set `missing: skip`, or "
-    "`missing: none` to get None"
-)
-
-
 Range = tuple[int, int]
 """The offsets of the first byte, and of the one after the last."""
 
@@ -312,8 +306,8 @@ class TableSamples(RawSamples):
         open_table: opens a table; its arguments are the file, and `fetch_ahead`.
         fetch_ahead: a stream that only reads forward → the same, fetched in the background; None for local files.
         like: returns what the columns of the source's first shard are (`Columns.kinds`); None if this is not known.
-        takes_all: whether samples have all columns, and not only those that `extensions` names. Then a row of nulls is
-            an error, and so are other columns than in the first shard.
+        takes_all: whether samples have all columns, and not only those that `extensions` names. Then other columns than
+            in the first shard are an error.
         are_samples: whether raw samples with these entries, of which these are bytes, are samples as they are. If so,
             those with all fields are tuples: the names of the entries, then their values.
         options: of `RawSamples`.
@@ -334,8 +328,6 @@ class TableSamples(RawSamples):
         self._are_samples = are_samples
         self._open_table, self._fetch_ahead, self._like = open_table, fetch_ahead, like
         self._takes_all = takes_all and self._field_of is not only_key
-        self._fewest = 1 + len(self._constants) + self._takes_all
-        """The number of entries of a sample without fields, or of one with a field."""
         stem = stem_of(str(self._constants.get("__url__", "")))
         self._stem = f"{stem}/" if stem else ""
         self._table: Table | None = None
@@ -494,20 +486,14 @@ class TableSamples(RawSamples):
                     self._offset, self._index, self._run = self.next_offset, self.next_index, _NO_RUN
                 else:
                     pairs = zip(part, samples, strict=True)
-                    yield self._with_holes(pairs, group, following, bool(columns.paths))
+                    yield self._with_holes(pairs, group, following)
         self.next_offset, self.next_index = following, end
 
     def _with_holes(
-        self,
-        samples: Iterable[tuple[int, dict[str, Any] | Fault]],
-        group: Group,
-        following: int,
-        has_columns: bool,
+        self, samples: Iterable[tuple[int, dict[str, Any] | Fault]], group: Group, following: int
     ) -> Iterator[dict[str, Any]]:
         """Yield the samples of some rows, and report those that cannot be read."""
         for row, sample in samples:
-            if isinstance(sample, dict) and len(sample) < self._fewest and has_columns:
-                sample = Fault(_NO_VALUE)
             if isinstance(sample, Fault):
                 self._report(
                     ShardError(f"row {row}: {sample.message}", code="D122"),
