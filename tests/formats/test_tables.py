@@ -159,6 +159,21 @@ def test_a_row_of_nulls_is_a_sample_without_fields(takes_all):
     assert not errors
 
 
+@pytest.mark.parametrize("inserted", [b"\xff\xff\xff\xff\x08" + bytes(195), bytes(200)])
+def test_bytes_that_are_inserted_into_the_last_record_batch_are_an_error(inserted):
+    """They move the end of the values into what is read as the next message, or as the end marker."""
+    out = io.BytesIO()
+    table = pa.table({"data": [b"x" * 400] * 4})
+    with pa.ipc.new_file(out, table.schema) as writer:
+        writer.write_table(table)
+    whole = out.getvalue()
+    end = whole.index(b"x" * 1600) + 1600
+    for size, rows in (0, 4), (len(inserted), 0):
+        found, errors = read(whole[: end - size] + inserted[:size] * 2 + whole[end - size :], "arrow")
+        assert len(found) == rows
+        assert [error.code for error in errors] == ["D121"] * (rows == 0)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_foreign_and_damaged_files_are_identified_in_errors(kind):
     data = pack(TABLE, kind)

@@ -20,6 +20,8 @@ _CONTINUES = 0xFFFFFFFF
 _SCHEMA, _DICTIONARY, _BATCH = 1, 2, 3
 """Kinds of messages."""
 _ALIGNMENT = 8
+_PADDING = 63
+"""The most bytes between the end marker and the footer."""
 _HEADER = 64 * 1024
 """The bytes that are read at first of a message."""
 
@@ -120,19 +122,29 @@ class ArrowTable:
             if length == _CONTINUES:
                 (length,), before = struct.unpack_from("<I", head, 4), 8
             if not length:
-                if not self._has_footer and at + before != self.size:
-                    raise ValueError(f"it ends at byte {at + before}, and more bytes follow")
+                self._check_end(at + before)
                 return
             if at + before + length > self.size:
                 raise ValueError(f"a message at byte {at} needs {length} bytes")
             if before + length > len(head):
                 head += self._file.read(before + length - len(head))
             kind, rows, body = _parse(head[before : before + length])
+            if kind not in (_SCHEMA, _DICTIONARY, _BATCH):  # bytes were inserted before it, for example
+                raise ValueError(f"a message at byte {at} is of the unknown kind {kind}")
             at += before + length + body
             if at > self.size:
                 raise ValueError(f"truncated: a message at byte {start} ends at byte {at}, after the file")
             yield _Message(kind, rows, start, at)
         raise ValueError("truncated: its end marker is missing")
+
+    def _check_end(self, at: int) -> None:
+        """Raise ValueError if anything but the footer follows the end marker, such as moved values."""
+        end = self.size
+        if self._has_footer:
+            self._file.seek(-len(_MAGIC) - 4, os.SEEK_END)
+            end -= len(_MAGIC) + 4 + struct.unpack("<I", self._file.read(4))[0]
+        if not 0 <= end - at <= (_PADDING if self._has_footer else 0):
+            raise ValueError(f"its end marker is at byte {at}, and {end - at:,} bytes follow")
 
     def _read(self, message: _Message) -> bytes:
         self._file.seek(message.start)
