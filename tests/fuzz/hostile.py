@@ -93,11 +93,11 @@ def _table():
     return pa.table({name: [row[name] for row in ROWS] for name in ROWS[0]})
 
 
-def _parquet():
+def _parquet(**options):
     import pyarrow.parquet as pq
 
     out = io.BytesIO()
-    pq.write_table(_table(), out, row_group_size=5, write_page_checksum=True)
+    pq.write_table(_table(), out, row_group_size=5, **options)
     return out.getvalue()
 
 
@@ -178,7 +178,8 @@ FORMATS = {
     "jsonl": (_jsonl, _read_jsonl, "jsonl"),
     "cbor": (_cbor, _read_cbor, "cbor"),
     "msgpack": (_msgpack, _read_msgpack, "msgpack"),
-    "parquet": (_parquet, _read_parquet, "parquet"),
+    "parquet": (lambda: _parquet(write_page_checksum=True), _read_parquet, "parquet"),
+    "parquet-plain": (lambda: _parquet(compression="none", use_dictionary=False), _read_parquet, "parquet"),
     "arrow-file": (lambda: _arrow("new_file"), _read_arrow, "arrow"),
     "arrow-stream": (lambda: _arrow("new_stream"), _read_arrow, "arrow"),
     "npy": (_npy, _read_npy, "tokens"),
@@ -189,6 +190,7 @@ FORMATS = {
 def read(data, format):
     """The samples, and the errors."""
     from wdspec.formats.readers import READERS, Surroundings
+    from wdspec.formats.statistics import Verification
     from wdspec.formats.tar.reader import TarSamples
     from wdspec.spec.language.options import TokenOptions
 
@@ -196,7 +198,8 @@ def read(data, format):
     if format == "tar":
         samples = TarSamples(io.BytesIO(data), on_error=errors.append)
     else:
-        around = Surroundings(tokens=TokenOptions(length=6), open_beside=_nothing_beside)
+        verify = Verification(errors.append)  # as `check` does
+        around = Surroundings(tokens=TokenOptions(length=6), open_beside=_nothing_beside, verify=verify)
         options = {"constants": {"__url__": "a.npy"}} if format == "tokens" else {}
         samples = READERS[format].read(io.BytesIO(data), around, on_error=errors.append, **options)
     try:

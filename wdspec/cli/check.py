@@ -258,6 +258,12 @@ class DataReport:
         unchanged = sum(looked.facts.is_unchanged for looked in shards)
         if unchanged:
             yield f"{pluralize(unchanged, 'shard')} as locked, not checked"
+        lacking = sum(looked.facts.lacks_checksums for looked in shards)
+        if lacking:
+            yield (
+                f"{pluralize(lacking, 'Parquet file')} without page checksums: of values that have changed, only those "
+                "outside of the statistics of their column are found; to find all, use `wdspec lock --hash`"
+            )
         yield summary(len(shards) - unchanged, severities, "shard")
 
     def as_json(self) -> dict[str, Any]:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from typing import Any, BinaryIO, cast
 
-from wdspec.formats.footer import Chunk, RowGroup, parse_footer
+from wdspec.formats.footer import Bounds, Chunk, RowGroup, has_checksum, parse_footer, parse_statistics
 from wdspec.formats.requests import FIRST, request_only
 from wdspec.formats.tables import (
     BATCH_BYTES,
@@ -35,6 +36,8 @@ _NEAR = 1024 * 1024
 """Bytes between two columns of a row group that are read rather than left out: a request costs about as much."""
 _PADDING = 128
 """Bytes after a column that pyarrow may read, too, since some old writers gave sizes that are too small."""
+_PAGE = 32
+"""The bytes at the start of a page that show whether it has a checksum."""
 
 
 class ParquetTable:
@@ -55,10 +58,10 @@ class ParquetTable:
         self._file, self._fetch_ahead, self.size = file, fetch_ahead, file.size
         footer = self._read_footer()
         self._footer_size = len(footer)
-        self._metadata = self._parquet.read_metadata(io.BytesIO(b"PAR1" + footer))
-        self.schema = self._metadata.schema.to_arrow_schema()
+        self.metadata = self._parquet.read_metadata(io.BytesIO(b"PAR1" + footer))
+        self.schema = self.metadata.schema.to_arrow_schema()
         self._row_groups = parse_footer(footer[:-8], file.size)
-        if any(group.rows and len(group.chunks) != self._metadata.num_columns for group in self._row_groups):
+        if any(group.rows and len(group.chunks) != self.metadata.num_columns for group in self._row_groups):
             raise ValueError("a row group has another number of columns than the schema")
         self.groups: list[Group] = []
         self._numbers: list[int] = []
@@ -109,6 +112,24 @@ class ParquetTable:
         if self._stream is not None:
             self._stream.close()
 
+    def chunks(self, number: int, path: str) -> list[tuple[int, Chunk]]:
+        """Return the column chunks of a path in a group, and the numbers of their columns."""
+        found = self._row_groups[self._numbers[number]]
+        chosen = _choose(found, [path])
+        return [(place, chunk) for place, chunk in enumerate(found.chunks) if chunk in chosen]
+
+    @cached_property
+    def statistics(self) -> tuple[str, list[list[Bounds]]]:
+        """The program that wrote the file, and what it states about the column chunks of its groups."""
+        program, found = parse_statistics(self._read_footer()[:-8])
+        return program, [found[number] for number in self._numbers]
+
+    def has_checksums(self) -> bool:
+        """Return whether its pages have checksums, judging by the first one."""
+        request_only(self._file.file, _PAGE)
+        self._file.seek(self._row_groups[self._numbers[0]].chunks[0].start)
+        return has_checksum(self._file.read(_PAGE))
+
     def _read_footer(self) -> bytes:
         """Read the metadata with its length and the magic bytes after it."""
         size = min(self.size, FIRST)
@@ -131,7 +152,7 @@ class ParquetTable:
         if buffer not in self._opened:
             self._opened[buffer] = self._parquet.ParquetFile(
                 self._file,
-                metadata=self._metadata,
+                metadata=self.metadata,
                 buffer_size=buffer,
                 pre_buffer=False,  # it would read in other threads
                 page_checksum_verification=True,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pkgutil import resolve_name
@@ -35,6 +35,8 @@ class Surroundings:
     """Whether no `extensions` of the source say which fields are needed."""
     are_samples: Callable[[tuple[str, ...], Collection[str]], bool] | None = None
     """See `TableSamples`."""
+    verify: Callable[..., Iterator[Any]] | None = None
+    """See `TableSamples`."""
 
 
 class FormatRow(NamedTuple):
@@ -62,6 +64,7 @@ def _table(kind: str, file: BinaryIO, surroundings: Surroundings, **options: Any
         fetch_ahead=given.fetch_ahead,
         like=given.like,
         takes_all=given.takes_all,
+        verify=given.verify,
         are_samples=given.are_samples,
         **options,
     )

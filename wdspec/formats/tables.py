@@ -308,6 +308,8 @@ class TableSamples(RawSamples):
         like: returns what the columns of the source's first shard are (`Columns.kinds`); None if this is not known.
         takes_all: whether samples have all columns, and not only those that `extensions` names. Then other columns than
             in the first shard are an error.
+        verify: sees the batches of a group before they are used: `(table, number of the group, paths, batches, what
+            adds the place of an error)` → the batches.
         are_samples: whether raw samples with these entries, of which these are bytes, are samples as they are. If so,
             those with all fields are tuples: the names of the entries, then their values.
         options: of `RawSamples`.
@@ -321,11 +323,12 @@ class TableSamples(RawSamples):
         fetch_ahead: Callable[[BinaryIO], BinaryIO] | None = None,
         like: Callable[[], tuple[str, Mapping[str, str]] | None] | None = None,
         takes_all: bool = False,
+        verify: Callable[..., Iterator[Any]] | None = None,
         are_samples: Callable[[tuple[str, ...], Collection[str]], bool] | None = None,
         **options: Any,
     ) -> None:
         super().__init__(file, **options)
-        self._are_samples = are_samples
+        self._are_samples, self._verify = are_samples, verify
         self._open_table, self._fetch_ahead, self._like = open_table, fetch_ahead, like
         self._takes_all = takes_all and self._field_of is not only_key
         stem = stem_of(str(self._constants.get("__url__", "")))
@@ -450,6 +453,8 @@ class TableSamples(RawSamples):
         later = table.groups[number + 1 :]
         following = later[0].offset if later else table.size
         batches = table.batches(number, columns.paths) if columns.paths else None
+        if batches is not None and self._verify is not None:
+            batches = self._verify(table, number, columns.paths, batches, self._add_place)
         as_tuples = self._are_samples is not None and self._are_samples(columns.entries, columns.of_bytes)
         at = group.first
         while at < end:

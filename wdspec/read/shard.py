@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -94,6 +94,8 @@ class SampleReader:
     """See `TarSamples`."""
     of_tars: type[TarSamples] = TarSamples
     """What reads tars."""
+    verify: Callable[..., Iterator[Any]] | None = None
+    """Sees what is read of tables, but not of partners; see `TableSamples`."""
     keeps_rows: bool = False
     """Whether samples of tables that need no step are rows (`read/rows.py`) instead of dicts."""
 
@@ -269,7 +271,12 @@ class SampleReader:
     ) -> RawSamples:
         """Open a partner of a shard; see `OpenPart`."""
         opener = replace(
-            self, format=options.format, may_be_empty=True, is_by_headers=only_keys, leaves_out=None
+            self,
+            format=options.format,
+            may_be_empty=True,
+            is_by_headers=only_keys,
+            leaves_out=None,
+            verify=None,
         )
         wanted = only_key if only_keys else options.field_of(field_of)
         piece = Piece(shard, stride, residue, offset, index)
@@ -350,6 +357,7 @@ class SampleReader:
             tokens=self.tokens,
             open_beside=partial(self._open_beside, piece.shard),
             takes_all=self.fields.naming.takes_all,
+            verify=self.verify,
             are_samples=self.fields.are_samples if self.keeps_rows else None,
         )
         return partial(row.read, surroundings=surroundings, **options), row.unpack

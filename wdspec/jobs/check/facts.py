@@ -249,6 +249,8 @@ class ShardFacts:
     """Hashes of the contents (`content_of`); 0 for samples that the selection leaves out."""
     looks: Hashes = field(default_factory=lambda: np.zeros(0, np.uint64))
     """Hashes of the brightness of images, similar for similar images; only if requested."""
+    lacks_checksums: bool = False
+    """Whether it is a table of Parquet with pages without checksums: most changed values cannot be noticed."""
     seconds: float = 0.0
     is_unchanged: bool = False
     """Whether the shard has not changed since the last check, and was not checked again."""
@@ -315,6 +317,7 @@ class CheckedSource:
             "shards": len(self.shards),
             "read": len(self.read),
             "as_locked": sum(looked.facts.is_unchanged for looked in self.shards),
+            "without_checksums": sum(looked.facts.lacks_checksums for looked in self.shards),
             **self.facts.counts(),
             "dropped_by": self.facts.causes,
             "fields": self.facts.fields,

@@ -24,6 +24,7 @@ from wdspec.formats.map_names import (
 )
 from wdspec.formats.records import as_texts
 from wdspec.formats.samples import RawSamples
+from wdspec.formats.statistics import Verification
 from wdspec.formats.tar.headers import read_header, to_text
 from wdspec.formats.tar.members import member_at
 from wdspec.formats.tar.reader import splitter
@@ -185,7 +186,9 @@ class _Reading:
 
     def _samples(self, watch: SampleWatch, budget: _ProblemBudget) -> None:
         """Read the shard to its end; after damage, resume at the next header."""
-        look, open = self.look, self.look.parts.open
+        look = self.look
+        verification = Verification(lambda error: self.note(error, "shard"))
+        open = replace(look.parts.open, verify=verification)
         process: Process | None = None
         self._widths = TokenWidths.of(open.tokens, partial(self._add_at, "D365"))
         try:
@@ -200,6 +203,7 @@ class _Reading:
                     self._compare_name(opened.compression)
                 process = self._read(opened, watch, process, torn, budget)
             watch.facts.bytes = opened.next_offset
+            self.facts.lacks_checksums = verification.lacks_checksums
             with suppress(ShardError):  # was reported above
                 if (kinds := opened.kinds()) is not None and not resumed:
                     columns = json.dumps(dict(kinds), ensure_ascii=False)
