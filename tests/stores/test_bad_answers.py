@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import io
 import socket
 import tarfile
@@ -169,6 +170,28 @@ def test_bad_answers_are_an_error_that_names_the_url(name, serve, read):
     assert time.monotonic() - begin < 5
     assert server.url in str(caught.value)
     assert len(str(caught.value)) < 1000
+
+
+IDS = bytes(range(256)) * 8
+LENGTHS = {
+    "none": (b"\r\n" + IDS, True),
+    "none, compressed": (b"Content-Encoding: gzip\r\n\r\n" + gzip.compress(IDS), True),
+    "stated": (b"Content-Length: 2048\r\n\r\n" + IDS, False),
+    "chunks": (b"Transfer-Encoding: chunked\r\n\r\n800\r\n" + IDS + b"\r\n0\r\n\r\n", False),
+}
+
+
+@pytest.mark.parametrize("name", LENGTHS)
+def test_bare_numbers_without_an_end_are_refused_as_cut_ones_would_look_complete(name, serve, read):
+    rest, is_refused = LENGTHS[name]
+    url = serve(HEAD + rest).url.replace("a.tar", "a.ds")
+    if is_refused:
+        with pytest.raises(
+            ShardError, match=r"neither says the length .* Let the server send `Content-Length`"
+        ):
+            read(url)
+    else:
+        assert read(url) == IDS
 
 
 def test_a_time_of_5000_digits_to_wait_is_ignored(serve, read):

@@ -15,7 +15,7 @@ from wdspec.base.errors import ShardError, UsageError
 from wdspec.base.process import PerProcess
 from wdspec.base.redaction import harmless, redact_answer
 from wdspec.stores import http_requests
-from wdspec.stores.http_answers import Extent, decode_transfer, extent_of, raise_for_status
+from wdspec.stores.http_answers import Extent, check_has_end, decode_transfer, extent_of, raise_for_status
 from wdspec.stores.outputs import Output
 from wdspec.stores.resume import RangeResponse, ResponseBody, ResumingStream
 from wdspec.stores.retry import RetryPolicy, TransientError, with_retries
@@ -101,6 +101,8 @@ class HttpObject:
             raise_for_status(response.status, response.headers, excerpt, self._login, has_certificate)
             is_range = self._range(offset, stop) is not None
             extent = extent_of(response.status, response.headers, offset, is_range=is_range)
+            if response.status == 200:
+                check_has_end(response.headers, self._url.path or "")
             explain = partial(
                 http_requests.translate_error, host=url.netloc or "", retry_policy=self._retry_policy
             )
