@@ -65,7 +65,7 @@ def test_a_minimum_rate_is_an_error_that_names_the_key():
 def spec_of(nginx, **errors):
     write_shard(nginx.root / "rates.tar", [(f"{n}", {"bin": bytes(400_000)}) for n in range(10)])
     return {
-        "dataset": [{"shards": f"{nginx.url}/slow/rates.tar", "decode": "raw", "shuffle": 0}],
+        "dataset": [{"name": "slow", "shards": f"{nginx.url}/slow/rates.tar", "decode": "raw", "shuffle": 0}],
         "errors": {"skip": True, **errors},
     }
 
@@ -74,7 +74,9 @@ def test_a_real_slow_server_is_logged_and_refused(nginx, caplog):
     slow = spec_of(nginx, slow_rate="100MB", slow_after="100ms")
     with caplog.at_level(logging.WARNING):
         assert len(list(itertools.islice(wdspec.compile(slow), 9))) == 9
-    assert "a store is slow" in caplog.text
+    records = [each for each in caplog.records if "a store is slow" in each.getMessage()]
+    assert records
+    assert {(each.source, each.url) for each in records} == {("slow", slow["dataset"][0]["shards"])}
     caplog.clear()
     assert len(list(itertools.islice(wdspec.compile(spec_of(nginx, slow_rate=0, slow_after="50ms")), 9))) == 9
     assert "a store is slow" not in caplog.text

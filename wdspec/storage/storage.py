@@ -124,6 +124,7 @@ class Storage(StoreSettings):
                 budget=usual.budget if errors.retry is None else errors.retry,
                 read_timeout=min(usual.read_timeout, timeout),
                 rates=RateRules(errors.slow_rate, errors.slow_after, errors.min_rate),
+                source=source.name if source else None,
             ),
             http=environment.http,
             ais=ais,

@@ -39,8 +39,8 @@ class RateRules:
 class RateWatch:
     """Measures the rate of one stream, over the time in which its reader waits for bytes."""
 
-    def __init__(self, rules: RateRules, url: str) -> None:
-        self._rules, self._url = rules, url
+    def __init__(self, rules: RateRules, url: str, source: str | None = None) -> None:
+        self._rules, self._url, self._source = rules, url, source
         self._size, self._seconds, self._slow_for = 0, 0.0, 0.0
 
     def note(self, size: int, seconds: float) -> None:
@@ -71,7 +71,7 @@ class RateWatch:
                 took,
                 _per_second(rules.slow),
                 self._slow_for,
-                extra=log_fields(url=self._url),
+                extra=log_fields(url=self._url, source=self._source),
             )
 
 
