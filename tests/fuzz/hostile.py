@@ -1,9 +1,8 @@
 """Reads mutated files of a format, and compares with another reader: `python hostile.py FORMAT FIRST COUNT [EVERY]`.
 
-It runs in a process with 2 GB of memory besides its modules. A file that takes 20 s, raises
-anything but an error with a code, or is read without an error but not as the other reader reads it, is a defect: its
-number is printed. The commands of the
-program read one file of `EVERY`, too.
+It runs in a process with 2 GB of memory besides its modules. A file that takes 20 s of CPU time, or ten times as long
+while it waits, raises anything but an error with a code, or is read without an error but not as the other reader reads
+it, is a defect: its number is printed. The commands of the program read one file of `EVERY`, too.
 """
 
 from __future__ import annotations
@@ -310,8 +309,14 @@ def run_commands(data, format, folder):
     return ""
 
 
-def too_long(*_):
-    raise TimeoutError(f"it takes more than {SECONDS} s")
+def limit(seconds):
+    """Limit the CPU time of what follows, which does not depend on other processes, and its waiting; 0: no limit."""
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    signal.alarm(10 * seconds)
+
+
+def too_long(number, _):
+    raise TimeoutError("it is too slow" if number == signal.SIGPROF else "it waits")
 
 
 def main(name, first, count, every=0):
@@ -325,22 +330,23 @@ def main(name, first, count, every=0):
     with open("/proc/self/statm") as file:
         taken = int(file.read().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (taken + MEMORY, taken + MEMORY))
-    signal.signal(signal.SIGALRM, too_long)
+    for number in (signal.SIGALRM, signal.SIGPROF):
+        signal.signal(number, too_long)
     defects = 0
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         for number in range(first, first + count):
             data = mutate(good, random.Random(f"{name}{number}"))
             print(number, end="\r", file=sys.stderr, flush=True)  # if it crashes, this is where
-            signal.alarm(SECONDS)
+            limit(SECONDS)
             try:
                 fault = judge(data, oracle, format)
                 if not fault and every and number % every == 0:
-                    signal.alarm(SECONDS * len(COMMANDS))
+                    limit(SECONDS * len(COMMANDS))
                     fault = run_commands(data, format, folder)
             except BaseException as error:
                 fault = f"{type(error).__name__}: {error} {traceback.format_exc()[-300:]}"
-            signal.alarm(0)
+            limit(0)
             if fault:
                 defects += 1
                 print(f"{name} {number}: {fault}", flush=True)
