@@ -22,6 +22,7 @@ def test_mutated_files_are_errors_or_read_as_by_another_reader(name):
 
 
 @pytest.mark.long
+@pytest.mark.timeout(3000)  # each file has its own limit, of CPU time
 @pytest.mark.parametrize("first", range(1000, 2000, 200))
 @pytest.mark.parametrize("name", hostile.FORMATS)
 def test_many_mutated_files_are_errors_or_read_as_by_another_reader(name, first):

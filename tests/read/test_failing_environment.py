@@ -272,6 +272,21 @@ def test_several_403_in_a_row_are_the_login(proxy, shards):
     assert any("since the last refusal: correct the login" in note for note in caught.value.__notes__)
 
 
+def test_several_403_in_a_row_are_the_login_if_shards_are_opened_before_their_values_are_asked_for():
+    """As those of Lance, whose library opens a fragment by what it knows of its data set."""
+    counts = ErrorBudget(Errors(skip=True), "a")
+    for _ in ("good", "missing"):
+        counts.note_opened(is_copy=False)
+    counts(RefusedShardError("403"), "shard", url="missing", offset=0)
+    for _ in ("good", "refused"):
+        counts.note_opened(is_copy=False)
+    counts(RefusedShardError("403"), "shard", url="refused", offset=0)
+    counts.note_opened(is_copy=False)
+    with pytest.raises(RefusedShardError):
+        counts(RefusedShardError("403"), "shard", url="refused, too", offset=0)
+    assert counts.skipped == {"D102": 2}
+
+
 def test_a_password_that_changes_in_mid_run_is_not_damage(proxy, shards):
     path, urls = shards
     for n in (2, 3, 4, 5):

@@ -232,7 +232,8 @@ class ErrorBudget(SourceCounts):
     def _fails_everywhere(self, error: Exception, file: object) -> bool:
         """Whether an error that could be one of a file is one of the login or the disk, as those before it show."""
         if isinstance(error, RefusedShardError):
-            has_answered, self._shards_before = self.shards > self._shards_before, self.shards
+            others = self.shards - ("offset" in error.place)  # it was opened itself, as in Lance
+            has_answered, self._shards_before = others > self._shards_before, self.shards
             if has_answered:
                 error.message += (
                     "; other shards of this source can be read, so this one may be missing: a store may not say that "
