@@ -62,6 +62,21 @@ KEYS = {
         "make": {"pair": {"take": "other.text"}},
     },
     "fetch": {"fetch": {"page": {"url": "{cls}.html", "root": "objects"}}},
+    "fetch of a value": {"fetch": {"page": {"url": "txt", "root": "objects", "missing": "none"}}},
+    "fetch of a list": {"fetch": {"pages": {"url": "json.tags", "root": "objects"}}, "extensions": "cls"},
+    "fetch of a range": {
+        "fetch": {"page": {"url": "{cls}.html", "root": "objects", "bytes": ["cls", "json.n"]}},
+        "where": "json.n >= 3 and json.n <= 6",
+    },
+    "fetch that lacks objects": {
+        "fetch": {"page": {"url": "{json.n}.html", "root": "objects", "missing": "skip"}}
+    },
+    "choose": {"make": {"text": {"choose": ["nothing", "txt"]}}},
+    "make of a list": {"make": {"tag": {"choose": "json.tags"}}, "where": "json.n == 3"},
+    "two companions": {
+        "companions": {"other": {"shards": "b.{format}", "shuffle": 0, "count": 2}},
+        "make": {"pair": {"take": "other.text"}},
+    },
     "decode of text": {"decode": {"txt": "txt", "cls": "cls", "json": "json"}},
     "decode of whole samples": {"decode": ["rgb8", "json"]},
     "join": {
@@ -156,6 +171,8 @@ def shards(tmp_path_factory):
     (folder / "objects").mkdir()
     for label in range(3):
         (folder / "objects" / f"{label}.html").write_text(f"page {label}")
+        (folder / "objects" / f"tag {label}").write_text(f"object {label}")
+        (folder / "objects" / f"text {label}").write_text(f"text of {label}")
     return folder
 
 
