@@ -14,16 +14,20 @@ import os
 import random
 import resource
 import signal
+import struct
 import sys
 import tarfile
 import tempfile
 import traceback
 import warnings
+from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 
 from wdspec.base.errors import MissingShardError, ShardError, UsageError
 
+sys.path.append(str(Path(__file__).parents[1] / "support"))
 MEMORY, SECONDS = 2 << 30, 20
 BLOCK = 512
 ROWS = [
@@ -92,11 +96,18 @@ def _table():
     return pa.table({name: [row[name] for row in ROWS] for name in ROWS[0]})
 
 
-def _parquet(**options):
+def _lists():
+    """A table with lists and maps."""
+    table = _table().append_column("ids", [[[number] * (number % 3) for number in range(len(ROWS))]])
+    turns = [[{"role": "user", "text": row["text"]}] * (row["number"] % 2) for row in ROWS]
+    return table.append_column("turns", [turns])
+
+
+def _parquet(table, **options):
     import pyarrow.parquet as pq
 
     out = io.BytesIO()
-    pq.write_table(_table(), out, row_group_size=5, **options)
+    pq.write_table(table, out, row_group_size=5, **options)
     return out.getvalue()
 
 
@@ -107,6 +118,26 @@ def _arrow(maker):
     with getattr(pa.ipc, maker)(out, table.schema) as writer:
         writer.write_table(table, max_chunksize=5)
     return out.getvalue()
+
+
+_MDS = {"__key__": "str", "text": "str", "number": "int", "data": "bytes"}
+
+
+def _mds():
+    from mdsdata import plain_shard
+
+    rows = [
+        {
+            name: value.to_bytes(8, "little")
+            if name == "number"
+            else value
+            if name == "data"
+            else value.encode()
+            for name, value in row.items()
+        }
+        for row in ROWS
+    ]
+    return plain_shard(_MDS, rows)
 
 
 def _npy():
@@ -164,6 +195,25 @@ def _read_arrow(data):
     return _named(pa.ipc.open_stream(data[8:] if data[:6] == b"ARROW1" else data).read_all().to_pylist())
 
 
+def _read_mds(data):
+    """As MosaicML's reader: a sample is found by its offset, its values by the sizes at its start."""
+    (count,) = struct.unpack_from("<I", data)
+    ends = struct.unpack_from(f"<{count + 1}I", data, 4)
+    about = json.loads(data[8 + 4 * count : ends[0]].decode())
+    decode = {"str": bytes.decode, "bytes": bytes, "int": lambda part: int(np.frombuffer(part, "<i8")[0])}
+    rows = []
+    for start, end in pairwise(ends):
+        sample, at, sizes = data[start:end], 0, []
+        for size in about["column_sizes"]:
+            sizes.append(struct.unpack_from("<I", sample, at)[0] if size is None else size)
+            at += 4 * (size is None)
+        rows.append({})
+        for name, kind, size in zip(about["column_names"], about["column_encodings"], sizes, strict=True):
+            rows[-1][name] = decode[kind](sample[at : at + size])
+            at += size
+    return _named(rows)
+
+
 def _read_npy(data):
     array = np.load(io.BytesIO(data))
     rows = array if array.ndim == 2 else array[: len(array) // 6 * 6].reshape(-1, 6)
@@ -177,10 +227,15 @@ FORMATS = {
     "jsonl": (_jsonl, _read_jsonl, "jsonl"),
     "cbor": (_cbor, _read_cbor, "cbor"),
     "msgpack": (_msgpack, _read_msgpack, "msgpack"),
-    "parquet": (lambda: _parquet(write_page_checksum=True), _read_parquet, "parquet"),
-    "parquet-plain": (lambda: _parquet(compression="none", use_dictionary=False), _read_parquet, "parquet"),
+    "parquet": (lambda: _parquet(_table(), write_page_checksum=True), _read_parquet, "parquet"),
+    "parquet-lists": (
+        lambda: _parquet(_lists(), compression="none", use_dictionary=False),
+        _read_parquet,
+        "parquet",
+    ),
     "arrow-file": (lambda: _arrow("new_file"), _read_arrow, "arrow"),
     "arrow-stream": (lambda: _arrow("new_stream"), _read_arrow, "arrow"),
+    "mds": (_mds, _read_mds, "mds"),
     "npy": (_npy, _read_npy, "tokens"),
 }
 """A good file, the other reader, and the format as in a spec."""
