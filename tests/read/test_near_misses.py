@@ -82,6 +82,15 @@ def test_values_that_are_listed_in_place_of_keys_are_named(folder):
     assert next(iter(wdspec.loader({**spec, "batch": 2}, num_workers=0)))["__key__"]
 
 
+def test_keys_and_comparisons_are_not_blamed_for_samples_that_they_have_kept(folder):
+    spec = spec_of(folder, keys=["k00", "k01"], where="json.lang in ['de', 'en']")
+    spec["batch"] = {"cost": "txt.length + 9", "max_cost": 5, "window": 4, "overlong": "drop"}
+    said = error_of(spec)
+    assert "overlong" in said
+    assert "check `where`, `subset`, `keys`" in said
+    assert "look like" not in said
+
+
 def test_keys_of_other_data_are_shown_next_to_a_key(folder):
     (folder / "kept.txt").write_text("z9\nz8\n")
     said = error_of(spec_of(folder, keys=f"@{folder}/kept.txt"))

@@ -31,20 +31,22 @@ MOST_VALUES = 8
 MOST_DEPTH = 3
 """How far to look into values that contain others."""
 WRITE = "write `where: "
+_AFTER = frozenset({"select", "overlong", "decode", "map"})
+"""Causes that leave out samples which `keys` and `where` have kept."""
 _TEXTS = frozenset({"txt", "cls", "text", "id"})
 """Files whose whole text may be what a list names."""
 
 
-def explain_nothing(parts: SourceParts, shard: ShardUrl, causes: Iterable[str]) -> str:
+def explain_nothing(parts: SourceParts, shard: ShardUrl, causes: Collection[str]) -> str:
     """What to change if nothing is left of a source; empty if that is not known.
 
     Args:
         parts: the source.
         shard: one of its shards, whose first samples are looked at.
-        causes: the keys of the spec that left out samples.
+        causes: the keys of the spec that left out samples, and the causes of errors that were skipped.
     """
     selection = parts.selection
-    if selection is None:
+    if selection is None or not _AFTER.isdisjoint(causes):
         return ""
     try:
         if "keys" in causes and selection.keys is not None:
