@@ -56,6 +56,46 @@ def test_many_random_specs_with_companions_give_what_the_model_gives(first):
     check(range(first, first + 100), 40)
 
 
+def _dear(max_cost):
+    """A trial of a few samples, nine of ten of which have a companion, which more than doubles their cost."""
+    source = {
+        "name": "a",
+        "shards": "tiny-000.tar",
+        "shuffle": 0,
+        "companions": {"others": {"source": "one", "chance": 0.9}},
+        "map": [{"call": "oracle_functions:tell_companions", "sets": ["txt"]}],
+    }
+    spec = {
+        "dataset": [source],
+        "companions": {"one": {"shards": "a-{000..004}.tar"}},
+        "defaults": {"extensions": "txt json"},
+        "batch": {"cost": "txt.length", "max_cost": max_cost, "window": 8, "overlong": "drop"},
+        "elastic": {"ranks": 1, "workers": 1},
+        "epoch": {"batches": 5},
+    }
+    return fuzz.Trial(spec, steps=8)
+
+
+def test_a_run_ends_where_costs_of_companions_drop_a_whole_pass():
+    """The model reads on, and knows that the run may end there."""
+    trial = _dear(16)
+    with pytest.raises(wdspec.ShardError, match=r"yielded nothing in a whole pass .* overlong"):
+        next(iter(wdspec.loader(trial.spec, num_workers=0)))
+    right = fuzz.Right(trial, trial.legs[0], trial.legs[0])
+    assert right.items(0, trial.legs[0], 0), "the next passes keep some"
+    assert right.model.barren == {"a"}
+    assert fuzz.check(trial) is None
+
+
+def test_a_run_that_ends_although_a_pass_has_kept_samples_is_a_difference():
+    trial = _dear(40)
+    right = fuzz.Right(trial, trial.legs[0], trial.legs[0])
+    reading = fuzz.Reading(error="ShardError: the source yielded nothing in a whole pass (1 shard)")
+    found = fuzz._compare(trial, 0, 0, reading, right)
+    assert found.kind == "error"
+    assert not right.model.barren
+
+
 def _fetch_beside(draft):
     switch_on(draft, "companions", "fetch")
     draft.spec["companions"]["near"] |= {

@@ -94,6 +94,8 @@ class Model:
         self.stop_at, self.fail_at = None, None
         self.begun = None
         """The first step of an epoch that begins anew after a change."""
+        self.barren = set()
+        """Sources of which a slot has dropped every sample since it last kept one, so that the run may end."""
         self.readers = {source.name: SourceReader(spec, source) for source in spec.sources_by_name}
         if spec.is_pass:
             kinds = (PlainPass, WindowedPass), (ReshuffledPass, ReshuffledWindows)
@@ -543,6 +545,7 @@ class Stream:
         self.size, self.width = model.sizes[source.name]
         self.number_key = key64(self._seed, "transform", source.name, slot)
         self.companions = CompanionStreams(model, source, slot)
+        self._barren, self._dropped = model.barren, frozenset()
         self.pieces, self.out = list(pieces), dict.fromkeys(out)
         self._begin(turn, ordinal)
         self._origin = ordinal if origin is None else origin
@@ -699,9 +702,13 @@ class Stream:
                 found = use(reader, raw, self.number_key, ordinal + 1)
             except SampleError as error:
                 self.reader.skip_or_raise(error)
-                continue
+                found = None
             if found is not None:
+                self._dropped = frozenset()
                 return found
+            self._dropped |= {(raw.url, raw.key)}
+            if self._dropped >= self.reader.names:
+                self._barren.add(self.reader.name)
         raise RunError(f"{self.reader.name} yields nothing")
 
 
@@ -754,6 +761,7 @@ class _Alone:
 
     def __init__(self, model, name, seed):
         self.source, self.topology = model.spec.companions[name], model.topology
+        self.barren = model.barren
         plain = {"map": (), "fields": None, "to_tuple": None, "batch": None, "stage": None, "seed": seed}
         self.spec = model.spec.model_copy(update=plain)
         self.readers = {name: SourceReader(self.spec, self.source)}

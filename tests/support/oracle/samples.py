@@ -17,6 +17,7 @@ from copy import copy, deepcopy
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from fnmatch import fnmatchcase
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -271,6 +272,15 @@ class SourceReader:
         """Whether some tests of the selection need only keys."""
         by_list = (self._keys is not None or self._exclude is not None) and not self.source.keys_of
         return by_list or self._subset_by_key
+
+    @cached_property
+    def names(self):
+        """(URL, key) of each sample of all shards that the selection keeps."""
+        parts = [part for shard in range(len(self.shards)) for part in self.parts(shard)]
+        kept = [
+            part for part in parts if isinstance(part, Part) and (not self.has_selection or self.keeps(part))
+        ]
+        return {(part.url, part.key) for part in kept}
 
     def keeps(self, part, *, by_key=True, by_value=True):
         """Whether the selection keeps a raw sample; worked out once for each."""
