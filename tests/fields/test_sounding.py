@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
+import platform
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -196,3 +200,46 @@ def test_a_list_keeps_each_recording_with_its_rate(tmp_path: Any) -> None:
             ((1, 800), 8000),
             ((2, 900), 16000),
         ]
+
+
+def _optional() -> str:
+    """Return the features of this CPU for which numpy has code of its own."""
+    found = np.show_config(mode="dicts")["SIMD Extensions"]  # type: ignore[call-overload, index]
+    return " ".join(found.get("found", []))
+
+
+SCALAR = {"SOXR_USE_SIMD": "0", "NPY_DISABLE_CPU_FEATURES": _optional()}
+"""An environment in which soxr and numpy use none of the instructions that not every CPU has."""
+DECODE = """
+import sys
+import numpy as np
+from wdspec.fields.codecs.audio import audio_decoder
+
+with np.load(sys.argv[1]) as files:
+    jobs = [(name, files[name].tobytes()) for name in files.files]
+made = {name: audio_decoder(name.partition(" ")[0])(data, None, lambda _: 0.3) for name, data in jobs}
+np.savez(sys.argv[2], **{name: each.samples for name, each in made.items()})
+"""
+
+
+def test_values_are_the_same_within_a_hundred_thousandth_on_other_cpus(tmp_path: Any) -> None:
+    files = {
+        f"{decoder} {rate}": encode(voice(rate, rate, 2, 0.5), rate, kind)
+        for decoder in ("audio+rate=16000+mono", "audio+rate=16000+speed=0.9..1.1+gain=-3..3")
+        for rate, kind in ((8000, "wav"), (22050, "flac"), (44100, "flac"), (48000, "wav"))
+    }
+    np.savez(tmp_path / "files.npz", **{name: np.frombuffer(data, np.uint8) for name, data in files.items()})
+    command = [sys.executable, "-c", DECODE, str(tmp_path / "files.npz"), str(tmp_path / "made.npz")]
+    subprocess.run(command, check=True, env={**os.environ, **SCALAR})
+    own = {
+        name: audio_decoder(name.partition(" ")[0])(data, None, lambda _: 0.3).samples
+        for name, data in files.items()
+    }
+    with np.load(tmp_path / "made.npz") as found:
+        other = {name: found[name] for name in found.files}
+    assert own.keys() == other.keys()
+    for name, samples in own.items():
+        assert samples.shape == other[name].shape
+        assert np.abs(samples - other[name]).max() <= 1e-5, name
+    if platform.machine() == "x86_64":  # the other instructions were used: some bits differ
+        assert any((own[name] != other[name]).any() for name in own)
