@@ -164,20 +164,49 @@ def test_all_epochs_of_a_pass_that_is_not_reshuffled_are_equal(folder):
     assert head + pairs_of(spec, 25, state)[0] == pairs
 
 
-def test_companions_change_neither_the_order_of_samples_nor_their_random_numbers(folder):
-    with_them = make_spec("pool")
-    without = make_spec("pool")
-    del without["dataset"][0]["companions"], without["companions"], without["dataset"][0]["make"]
-    without["dataset"][0]["make"] = {"other": {"choose": ["txt", "__key__"]}}
-    with_them["dataset"][0]["make"]["drawn"] = {"choose": ["txt", "__key__"]}
-    without["dataset"][0]["make"] = {"drawn": {"choose": ["txt", "__key__"]}}
-    without["fields"], with_them["fields"] = ["txt", "drawn"], ["txt", "drawn", "other"]
+WAYS = {
+    "endless": {},
+    "a pass": {"epoch": {"pass": "pad"}},
+    "passes that reshuffle": {"epoch": {"pass": "drop", "reshuffle": True}},
+    "windows by cost": {"batch": {"cost": "txt.length", "max_cost": 9, "window": 8}},
+    "windows of a pass": {
+        "batch": {"cost": "txt.length", "max_cost": 9, "window": 8},
+        "epoch": {"pass": "drop", "reshuffle": True},
+    },
+    "groups": {"batch": {"group_by": "txt.length", "size": 2, "group_wait": 8, "window": 4}},
+    "a stage": {"stage": {"call": "turning:turn", "every": 4}},
+}
+
+
+@pytest.mark.parametrize("companion", ["pool", {"source": "pool", "chance": 0.3, "count": 3}], ids=str)
+@pytest.mark.parametrize("way", WAYS)
+def test_companions_change_neither_the_order_of_samples_nor_their_random_numbers(folder, way, companion):
+    (folder / "turning.py").write_text(
+        "def turn(samples):\n"
+        "    for one in samples:\n"
+        "        two = next(samples, None)\n"
+        "        yield from [one] if two is None else [two, one]\n"
+    )
+    plain = make_spec("pool", **WAYS[way], elastic={"ranks": 1, "workers": 2})
+    source, more = plain["dataset"][0], make_spec(companion)["dataset"][0]
+    del source["companions"]
+    source["make"] = {"drawn": {"choose": ["txt", "__key__"]}}
+    plain["fields"] = ["txt", "drawn"]
+    with_them = {**plain, "dataset": [{**source, "companions": more["companions"]}]}
+    with_them["dataset"][0]["make"] = {**source["make"], **more["make"]}
+    with_them["fields"] = ["txt", "drawn", "other"]
 
     def read(spec):
         with wdspec.loader(spec, num_workers=0) as loader:
-            return [(batch["txt"], batch["drawn"]) for batch in islice(loader, 40)]
+            found = []
+            while len(found) < 40:
+                found += [(batch["txt"], batch["drawn"]) for batch in islice(loader, 40 - len(found))]
+            return found
 
-    assert read(with_them) == read(without)
+    found = read(plain)
+    assert found == read(with_them)
+    assert len({txt for batch, _ in found for txt in batch}) > 40
+    assert {drawn == txt for batch in found for txt, drawn in zip(*batch, strict=True)} == {True, False}
 
 
 def test_a_run_resumes_with_companions_that_were_added_and_samples_go_on_exactly(folder):
