@@ -112,6 +112,16 @@ def test_validate_reports_a_short_epoch_as_the_other_commands_do_if_the_spec_sta
     assert wdspec.validate("s.yaml") == []
 
 
+@pytest.mark.parametrize(
+    ("epoch", "codes"), [(3, ["E306"]), (700, ["E306"]), (801, ["W351"]), (16, ["E306"])]
+)
+def test_an_epoch_shorter_than_a_batch_is_one_problem_that_asks_for_epochs(epoch, codes):
+    spec = {"epoch": epoch, "batch": 800, "dataset": [{"shards": "a.tar", "samples": 1000}]}
+    [problem] = wdspec.validate(spec)
+    assert [problem.code] == codes
+    assert ("this is no number of epochs: to read every sample once" in problem.hint) == (epoch <= 300)
+
+
 @pytest.mark.parametrize("share", [0, 1])
 def test_a_source_that_is_off_does_not_count_for_the_length_of_an_epoch(share):
     spec = {

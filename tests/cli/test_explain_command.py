@@ -388,4 +388,9 @@ def test_a_window_that_fills_no_batch_causes_a_warning(folder):
         text = f"batch: {batch}\ndataset: [{{name: a, shards: texts.tar}}]\nepoch: {{batches: 9}}\n"
         (folder / "windows.yaml").write_text(text.replace("WINDOW", str(window)))
         report = meaning("windows.yaml")
-        assert any("W398" in each and "raise `window`" in each for each in report["warnings"]) == is_warned
+        said = (
+            "W398 a window of 50 samples costs 10.0% of `max_cost`, so batches are never full; raise `window`, of "
+            "which 500 samples would fill one batch, or lower `max_cost` if it is too large"
+        )
+        assert (said in report["warnings"]) == is_warned
+        assert any("W398" in each for each in report["warnings"]) == is_warned

@@ -282,6 +282,25 @@ def test_missing_decides_about_maps_that_lack_a_reference(server, tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("images", "said"),
+    [
+        ([{"url": "ok/0"}, 5], r"`images\[1\]` is of the type int, not a map with `url`; correct the data"),
+        ([5], r"`images\[0\]` is of the type int, not a map with `url`; write `images\[:\]`"),
+        (["ok/0", None], r"`images\[0\]` is a text, not a map with `url`; write `images\[:\]`"),
+        ([True, {"url": "ok/0"}], r"`images\[0\]` is of the type bool"),
+    ],
+)
+def test_items_that_can_have_no_reference_are_errors_whatever_missing_says(server, tmp_path, images, said):
+    shard = jsonl(tmp_path / "a.jsonl", [{"images": images}])
+    for missing in ("none", "skip", "error"):
+        with pytest.raises(FieldError, match=said):
+            read(shard, {"url": "images[:].url", "root": server.url, "missing": missing})
+    texts = jsonl(tmp_path / "b.jsonl", [{"images": ["between", {"url": "ok/1"}]}])
+    found, _ = read(texts, {"url": "images[:].url", "root": server.url, "missing": "none"})
+    assert found == [[None, data_of("1")]]
+
+
+@pytest.mark.parametrize(
     ("url", "said"),
     [
         ("images.url", "would be `images[:].url`"),

@@ -90,6 +90,17 @@ def test_a_field_that_companions_surely_lack_is_reported():
     assert problem.hint == "did you mean `wav`?"
 
 
+def test_a_default_of_null_is_reported_unless_it_removes_an_inherited_one():
+    source = {"companions": {"noise": "musan"}, "make": {"near": {"take": "noise.txt", "default": None}}}
+    [problem] = [each for each in problems_of(source) if each.code == "W102"]
+    assert problem.message == "`default: null` of `near` has no effect: null leaves a key out"
+    assert problem.hint == "write `missing: none` in the source to get None"
+    source["make"] = {"near": {"default": None}}
+    inherited = {"make": {"near": {"take": "noise.txt", "default": "-"}}}
+    both = {"dataset": [{"shards": "a.tar", **source}], "defaults": inherited, "companions": MUSAN}
+    assert not wdspec.validate(both)
+
+
 def test_companions_that_only_another_split_has_are_reported_with_the_split():
     spec = {
         "dataset": [{"name": "web", "shards": "a.tar", "companions": {"noise": "musan"}, "make": MAKE}],

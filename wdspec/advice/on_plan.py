@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import ceil
+
 from wdspec.advice.facts import Advice, Advices, HeldMemory
 from wdspec.advice.measure import WindowFacts
 from wdspec.base.amounts import join_names, pluralize, size
@@ -17,7 +19,11 @@ def unfilled_batches(spec: Spec, windows: WindowFacts) -> Advices:
     if windows.fill is not None and windows.batches < 2 and windows.fill < 0.5:
         most = "`max_cost`" if spec.batch is None else spec.batch.limit_name
         cost = f"a window of {windows.samples:,} samples costs {windows.fill:.1%} of {most}"
-        yield Advice(f"{cost}, so batches are never full", "raise `window`")
+        hint = "raise `window`"
+        if windows.fill:
+            enough = ceil(windows.samples / windows.fill)
+            hint += f", of which {enough:,} samples would fill one batch, or lower {most} if it is too large"
+        yield Advice(f"{cost}, so batches are never full", hint)
 
 
 @rule("W507", needs="spec samples")

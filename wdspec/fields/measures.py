@@ -359,6 +359,8 @@ def walk(value: Any, path: Path, optional: bool) -> Any:
 def _walk_each(whole: Any, value: Any, path: Path, at: int, optional: bool) -> Any:
     """Follow a path into each item of a list, which is the value before `path[at]`; None for what an item lacks."""
     if isinstance(value, (list, tuple)):
+        if optional and at + 1 < len(path):
+            _check_items(value, path, at)
         places = (type(path)((*path[:at], number, *path[at + 1 :])) for number in range(len(value)))
         found = [walk(whole, place, optional) for place in places]
         return [None if each is MISSING else each for each in found]
@@ -370,6 +372,30 @@ def _walk_each(whole: Any, value: Any, path: Path, at: int, optional: bool) -> A
     holder, rest = describe_path(path[:at]), describe_path(type(path)((*path[:at], *path[at + 1 :])))
     hint = _or_default(path) if value is None else f"write `{rest}`"
     raise FieldError(f"`{describe_path(path)}`: `{holder}` is {kind}, not a list; {hint}", field=str(path[0]))
+
+
+def _check_items(items: Sequence[Any], path: Path, at: int) -> None:
+    """Refuse items that cannot have the value after `path[at]`: numbers, and texts unless they are between maps.
+
+    Raises:
+        FieldError: there is such an item.
+    """
+    part = path[at + 1]
+    if not isinstance(part, str) or part == "length":
+        return
+    has_maps = any(isinstance(each, dict) for each in items)
+    for number, each in enumerate(items):
+        if each is None or isinstance(each, (dict, list, tuple)) or (has_maps and isinstance(each, str)):
+            continue
+        place = describe_path(type(path)((*path[:at], number)))
+        kind = "a text" if isinstance(each, str) else f"of the type {type(each).__name__}"
+        remedy = "correct the data"
+        if not has_maps:
+            remedy = f"write `{describe_path(path[: at + 1])}` for the items themselves"
+        raise FieldError(
+            f"`{describe_path(path)}`: `{place}` is {kind}, not a map with `{part}`; {remedy}",
+            field=str(path[0]),
+        )
 
 
 def _describe_end(value: Any, path: Path) -> str:

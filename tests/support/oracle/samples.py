@@ -1049,6 +1049,11 @@ def _walk(value, path, optional):
                 return MISSING
             if not isinstance(value, list):
                 raise SampleError("decode", f"{value!r:.40} is no list")
+            rest = path[at + 1 :]
+            if optional and rest and isinstance(rest[0], str) and rest[0] != "length":
+                kinds = (dict, list, str) if any(isinstance(each, dict) for each in value) else (dict, list)
+                if not all(each is None or isinstance(each, kinds) for each in value):
+                    raise SampleError("decode", f"an item of {value!r:.40} is no map")
             found = [_walk(each, path[at + 1 :], optional) for each in value]
             return [None if each is MISSING else each for each in found]
         is_list = (

@@ -68,10 +68,9 @@ def short_epochs(composition: Composition) -> Findings:
 
 def _describe_long_epoch(spec: Spec, least: int) -> str:
     """How to make an epoch as long as a batch: by its length, or with a `size` that was meant for all ranks."""
-    hint, ranks = (
-        f"use at least {least} samples, or a smaller batch",
-        spec.elastic.ranks if spec.elastic else 1,
-    )
+    epoch = spec.epoch.samples if spec.epoch is not None else None
+    hint = f"use at least {least} samples, or a smaller batch{_ask_for_epochs(epoch or least)}"
+    ranks = spec.elastic.ranks if spec.elastic else 1
     size = spec.batch.size if spec.batch is not None else None
     if size and ranks > 1 and size % ranks == 0:
         hint += f"; {size:,} samples are for each of {ranks} ranks: if they are for all ranks, write "
@@ -180,6 +179,9 @@ def describe_short_epoch(spec: Spec, samples: float) -> Iterator[tuple[str, str]
 )
 def epochs_of_epochs(composition: Composition) -> Findings:
     """Epochs that are a small part of the samples that the spec, or its `stats`, states for all sources."""
+    epoch, least = composition.spec.epoch, least_global_batch(composition)
+    if epoch is not None and epoch.samples and least and epoch.samples < least:
+        return  # an error, which asks for the same
     off = {draft.name for draft, share in known_shares(composition) if not share}
     sizes = [source.samples for leaf, source in composition.mixed if leaf.name not in off]
     known = [size for size in sizes if size is not None]

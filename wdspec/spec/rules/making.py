@@ -35,7 +35,7 @@ from wdspec.spec.rules.fields import all_right_sources, decoders_of, files_of, r
 from wdspec.spec.rules.rule import Finding, Findings, rule
 from wdspec.spec.sources import Draft
 from wdspec.spec.spec import Source
-from wdspec.spec.tree import MapNode, Node, locate
+from wdspec.spec.tree import MapNode, Node, is_null, locate
 
 _KEYS = ("make", "extensions", "rename", "tags", "lookup", "map")
 
@@ -114,6 +114,19 @@ def _find_no_origin(
     else:
         return
     yield Finding(at, f"there is no field `{origin[:60]}` to make it from: {what}", hint)
+
+
+@rule("W102", keys="make")
+def defaults_of_null(composition: Composition) -> Findings:
+    """`default: null`, which is no default, since null leaves a key out. Next to an inherited step, it removes one."""
+    for leaf, source, _ in makes_of(composition):
+        own = leaf.own.map_at("make")
+        for name, recipe in source.make.items() if own is not None else ():
+            step = own.map_at(name)
+            if step is not None and recipe.step in step.entries and is_null(step.value_or_self("default")):
+                message = f"`default: null` of `{name[:60]}` has no effect: null leaves a key out"
+                hint = "write `missing: none` in the source to get None"
+                yield Finding(step.key("default"), message, hint if recipe.step == "take" else "remove it")
 
 
 @rule(
