@@ -170,3 +170,51 @@ def test_shards_that_exist_elsewhere(tmp_path: Path, place: str, shards: str, hi
             json.dumps({"dataset": [{"name": "a", "shards": hint.rpartition("shards: ")[2][:-1]}]})
         )
         within("explain", "configs/deep/s.yaml", folder=tmp_path)
+
+
+BOXES = {"boxes": [[1, 2, 8, 9]], "label": 3}
+COCO = {"objects": [{"bbox": [1, 2, 8, 9]}], "id": 4}
+CROP = {"crop": "jpg", "size": 8, "hflip": 0.5}
+FLIP = {"extensions": "jpg json", "decode": {"jpg": "rgb8+hflip=0.5"}}
+STEP = {"extensions": "jpg json", "decode": "rgb8", "make": {"image": CROP}}
+
+
+@pytest.mark.parametrize(
+    ("facts", "source", "top", "said"),
+    [
+        (
+            BOXES,
+            FLIP,
+            {},
+            "but `json.boxes` stays as it is; write `make: {image: {crop: jpg, size: …, boxes: {boxes:",
+        ),
+        (
+            {"Keypoints": [[1, 2]]},
+            FLIP,
+            {},
+            "but `json.Keypoints` stays as it is; write `make: {image: {crop: jpg",
+        ),
+        (COCO, FLIP, {}, "but `json.objects[:].bbox` stays as it is"),
+        (BOXES, {"decode": {"jpg": "rgb8+random_resized_crop=8"}}, {}, "but `json.boxes` stays"),
+        (
+            BOXES,
+            STEP,
+            {},
+            "`crop` of `a` flips or crops `image`, but `json.boxes` stays as it is; add `boxes: {boxes:",
+        ),
+        (BOXES, STEP, {"to_tuple": "image json"}, "but `json.boxes` stays"),
+        (BOXES, STEP, {"to_tuple": "image"}, None),
+        (BOXES, STEP | {"make": {"image": CROP | {"boxes": {"boxes": "json.boxes"}}}}, {}, None),
+        (BOXES, FLIP | {"decode": "rgb8+resize=8x8"}, {}, None),
+        (BOXES, FLIP | {"map": "my.module:flip"}, {}, None),
+        ({"boxes": 4, "bbox": "none", "points": [1, 2]}, FLIP, {}, None),
+        ([[1, 2, 3, 4]], FLIP, {}, None),
+    ],
+)
+def test_boxes_that_stay_while_the_image_is_moved(
+    tmp_path: Path, facts: Any, source: dict[str, Any], top: dict[str, Any], said: str | None
+) -> None:
+    fields = {"jpg": lambda number: (12, 10), "json": lambda number: facts}
+    found = warned(tmp_path, fields, "W530", source, count=3, **top)
+    assert len(found) == (said is not None)
+    assert said is None or said in found[0]

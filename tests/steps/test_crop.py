@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import warnings
 from functools import partial
 from typing import Any
 
@@ -272,3 +273,47 @@ def test_what_cannot_be_cropped_is_an_error_that_says_what_it_is(given: dict[str
 def test_a_box_format_that_is_none_is_an_error() -> None:
     with pytest.raises(ValueError, match="`box_format` is one of xyxy, xywh, cxcywh, not 'yolo'"):
         make_crop(size=8, box_format="yolo")
+
+
+def in_format(corners: Any, form: str) -> Any:
+    """Boxes of corners (left, top, right, bottom) in a format."""
+    first, second = corners[:, :2], corners[:, 2:]
+    if form == "cxcywh":
+        return np.hstack([(first + second) / 2, second - first])
+    return np.hstack([first, second - first]) if form == "xywh" else corners
+
+
+@pytest.mark.parametrize("relative", [False, True])
+@pytest.mark.parametrize("form", ["xyxy", "xywh", "cxcywh"])
+@pytest.mark.parametrize("meant", ["xyxy", "xywh", "cxcywh"])
+def test_boxes_of_another_format_are_an_error_or_a_warning(form: str, meant: str, relative: bool) -> None:
+    rng = np.random.default_rng(0)
+    crop = make_crop(size=16, hflip=0.5, box_format=form, relative=relative)
+    said, errors = [], 0
+    for at in range(30):
+        sides = np.array((WIDTH, HEIGHT))
+        first = rng.uniform(0, 0.7, (3, 2))
+        second = first + rng.uniform(0.05, 1, (3, 2)) * (1 - first)
+        corners = np.hstack([first, second]) * (1 if relative else [*sides, *sides])
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            try:
+                crop(ramp(), numbers_of(at), boxes={"boxes": in_format(corners, meant).tolist()})
+            except FieldError as error:
+                errors += "`box_format` is" in str(error)
+        said += [str(each.message) for each in found]
+    if form == meant:
+        assert not errors
+        assert not said
+    else:
+        assert errors or said
+        assert all(f"`box_format` is `{form}`, and may have to be another one" in each for each in said)
+        assert len(said) <= 1
+
+
+def test_a_few_boxes_of_objects_that_the_image_cuts_off_are_no_mistake(recwarn: Any) -> None:
+    crop = make_crop(size=16)
+    for at in range(40):
+        box = [30, 20, 70, 30] if at % 4 == 0 else [1, 1, WIDTH + 2, HEIGHT]
+        crop(ramp(), numbers_of(at), boxes={"boxes": [box]})
+    assert not [each for each in recwarn if "outside the image" in str(each.message)]

@@ -1,15 +1,15 @@
-"""Advice on values of samples: thresholds, parts, groups and sizes that the values do not fit."""
+"""Advice on values of samples: thresholds, parts, groups, sizes and boxes that the values do not fit."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from math import log
 
 from wdspec.advice.facts import Advice, Advices
 from wdspec.advice.measure import WindowFacts
-from wdspec.advice.values import Values, resized_fields
+from wdspec.advice.values import Values, moved_images, resized_fields
 from wdspec.base.amounts import number
-from wdspec.spec.language.expressions import find_thresholds
+from wdspec.spec.language.expressions import EACH, Path, describe_path, find_thresholds
 from wdspec.spec.language.selection import describe_fraction
 from wdspec.spec.rules.rule import rule
 from wdspec.spec.spec import Spec
@@ -102,3 +102,47 @@ def groups_of_equal_lengths(spec: Spec, values: OfSources, windows: WindowFacts)
         yield Advice(
             message, f"for values that are near each other, write `group_by: ceil({group_by} / {step:g})`"
         )
+
+
+@rule("W530", needs="spec values")
+def boxes_that_stay(spec: Spec, values: OfSources) -> Advices:
+    """Boxes and points in JSON next to an image that is flipped or cropped."""
+    for source in spec.sources:
+        moved = next(moved_images(source), None)
+        samples = values.get(source.name, {}).get("json", ()) if moved is not None else ()
+        found = next((path for each in samples for path in _find_boxes(each, ("json",))), None)
+        if moved is None or found is None:
+            continue
+        (field, how), place = moved, describe_path(found)
+        kind = "points" if str(found[-1]).lower() in _POINTS else "boxes"
+        message = f"`{how}` of `{source.name}` flips or crops `{field}`, but `{place}` stays as it is"
+        option = f"{kind}: {{{kind}: {place}}}"
+        hint = f"add `{option}` to the step"
+        if how != "crop":
+            hint = f"write `make: {{image: {{crop: {field}, size: …, {option}}}}}` in place of these options"
+        hint += ", and leave `json` out of `fields`"
+        yield Advice(message, hint, source)
+
+
+_POINTS = frozenset({"keypoints", "landmarks", "polygon", "polygons"})
+_BOXES = frozenset({"boxes", "bboxes", "bbox", *_POINTS})
+_DEPTH = 3
+"""How deep to look for boxes."""
+
+
+def _find_boxes(value: object, path: Path) -> Iterator[Path]:
+    """Yield the paths of lists of numbers with the name of boxes or points; `[:]` is each item of a list of maps."""
+    if len(path) > _DEPTH:
+        return
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        value, path = value[0], (*path, EACH)
+    for name, inner in value.items() if isinstance(value, dict) else ():
+        if str(name).lower() in _BOXES and _are_numbers(inner):
+            yield (*path, str(name))
+        else:
+            yield from _find_boxes(inner, (*path, str(name)))
+
+
+def _are_numbers(value: object) -> bool:
+    """Whether this is a list of numbers, or of such lists."""
+    return isinstance(value, list) and bool(value) and (_is_number(value[0]) or _are_numbers(value[0]))

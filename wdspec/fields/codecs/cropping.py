@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from wdspec.base.errors import FieldError
+from wdspec.base.errors import FieldError, warn_user
 from wdspec.fields.codecs.framing import Framing
 from wdspec.fields.codecs.image_decoder import FLIP
 from wdspec.fields.codecs.resizing import Fit
@@ -110,6 +110,7 @@ def make_crop(
         raise ValueError(f"`box_format` is one of {', '.join(BOX_FORMATS)}, not {box_format!r}")
     framing = Framing(random_resized_crop=size, scale=scale, ratio=ratio, interpolation=interpolation)
     pairs = np.array(flip_points, np.int64).reshape(-1, 2)
+    watch = _BoxWatch(box_format)
 
     def crop(
         image: Any,
@@ -127,7 +128,7 @@ def make_crop(
         resize = _take_nearest if is_indexed else _resize
         (fit,) = framing.fits((width, height), numbers)
         place = Geometry(fit, numbers(FLIP) < hflip, (width, height), relative)
-        moved = {name: _move_boxes(value, place, box_format, drop) for name, value in (boxes or {}).items()}
+        moved = {name: _move_boxes(value, place, watch, drop) for name, value in (boxes or {}).items()}
         return Cropped(
             wrap(_flip(resize(pixels, fit), place.is_flipped)),
             {name: _crop_mask(value, place, (height, width), name) for name, value in (masks or {}).items()},
@@ -244,10 +245,45 @@ def _check_fractions(found: Floats, what: str) -> None:
         )
 
 
+class _BoxWatch:
+    """Warns if most of the first samples have a box that ends outside the image: its numbers mean something else.
+
+    A few boxes may: those of objects that the image cuts off, or whose numbers are rounded.
+    """
+
+    def __init__(self, form: str) -> None:
+        self.form = form
+        self._seen = self._outside = 0
+        self._example = ""
+
+    def __call__(self, boxes: Floats, corners: Floats, place: Geometry) -> None:
+        """Note the boxes of a sample, and their corners, shape (2, boxes, 2), in pixels or fractions of the image."""
+        if self._seen >= _TRIAL or not len(boxes):
+            return
+        size = np.array((1, 1) if place.relative else place.size)
+        wrong = ((corners[0] < -_SLACK * size) | (corners[1] > (1 + _SLACK) * size)).any(axis=1)
+        self._seen += 1
+        if wrong.any():
+            self._outside += 1
+            self._example = f"{boxes[wrong.argmax()].tolist()} in {place.size[0]}×{place.size[1]} pixels"
+        if self._seen == _TRIAL and self._outside > _TRIAL / 2:
+            warn_user(
+                f"{self._outside} of {_TRIAL} samples have a box that ends outside the image, such as {self._example}; "
+                f"`box_format` is `{self.form}`, and may have to be another one of {', '.join(BOX_FORMATS)}"
+            )
+
+
+_TRIAL = 20
+"""Samples with boxes after which to warn."""
+_SLACK = 0.05
+"""How far a box may end outside the image, as a part of its side."""
+
+
 def _move_boxes(
-    value: Any, place: Geometry, form: str, drop: bool
+    value: Any, place: Geometry, watch: _BoxWatch, drop: bool
 ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
     """Return boxes in the crop, and which ones are in it."""
+    form = watch.form
     wanted = f"a list with four numbers each (`{form}`)"
     found = _read_numbers(value, "boxes", wanted)
     if found.size == 0:
@@ -271,7 +307,9 @@ def _move_boxes(
             f"box {at + 1} of {len(found)}, {found[at].tolist()}, ends before it begins; `box_format` is `{form}`, and "
             f"may have to be another one of {', '.join(BOX_FORMATS)}"
         )
-    corners = place.move(np.stack([first, second]))
+    corners = np.stack([first, second])
+    watch(found, corners, place)
+    corners = place.move(corners)
     if place.is_flipped:
         corners = np.stack([corners[[1, 0], :, 0], corners[:, :, 1]], axis=-1)
     first, second = corners.clip(0, place.ends)
