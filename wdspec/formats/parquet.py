@@ -32,8 +32,6 @@ _BUFFER = 1024 * 1024
 """Bytes that are read at once of each column of a local or a large row group."""
 _ROWS_PER_BYTE = 1024
 """The most rows for each byte of a row group. A column with a value in every row has fewer, unless most are equal."""
-_NEAR = 1024 * 1024
-"""Bytes between two columns of a row group that are read rather than left out: a request costs about as much."""
 _PADDING = 128
 """Bytes after a column that pyarrow may read, too, since some old writers gave sizes that are too small."""
 _PAGE = 32
@@ -100,13 +98,11 @@ class ParquetTable:
                 return None  # read bit by bit
             ranges += self._ranges(chunks) if found.rows else []
         first = min(FIRST, self.size)
-        tails = [first] if first < self.size else []
-        tails += [self._footer_size] if self._footer_size > first else []
-        return [
-            (0, first),
-            *((self.size - each, self.size) for each in tails),
-            *join_near(ranges),
-        ]
+        tails = (
+            [max(first, self.size - first)] if first < self.size else []
+        )  # what the first has is not read again
+        tails += [self.size - self._footer_size] if self._footer_size > first else []
+        return [(0, first), *((each, self.size) for each in tails), *join_near(ranges)]
 
     def close(self) -> None:
         if self._stream is not None:
@@ -177,7 +173,7 @@ class ParquetTable:
     def _ranges(self, chunks: Sequence[Chunk]) -> list[Range]:
         """Return the ranges of column chunks in the file, joined if they are near each other."""
         ends = ((chunk.start, min(chunk.start + chunk.size + _PADDING, self.size)) for chunk in chunks)
-        return join_near(sorted(ends), _NEAR)
+        return join_near(sorted(ends))
 
 
 def _choose(group: RowGroup, paths: Sequence[str]) -> list[Chunk]:

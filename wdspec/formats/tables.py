@@ -21,13 +21,10 @@ from wdspec.base.files import RawStream
 from wdspec.formats.blocks import MAY_BE_EMPTY, REFETCH
 from wdspec.formats.columns import Columns, Fault
 from wdspec.formats.compression import stem_of
-from wdspec.formats.requests import request_only
+from wdspec.formats.requests import NEAR, request_only
 from wdspec.formats.samples import RawSamples, no_field, only_key
 
 _PIECE = 64 * 1024 * 1024
-BETWEEN = 128 * 1024
-"""Bytes between two ranges of a `SplicedRanges` that are read rather than left out. A request costs more time, but is
-made while other bytes are used; and bytes cost money."""
 _OVERLAP = 128
 """Bytes that a range may have in common with the one before."""
 BATCH_BYTES = 4 * 1024 * 1024
@@ -197,11 +194,11 @@ class TableFile(RawStream):
             raise ShardError(f"seeking to byte {offset} failed: {error}") from error
 
 
-def join_near(ranges: Iterable[Range], between: int = BETWEEN) -> list[Range]:
-    """Join ranges of a file, in order, with at most so many bytes between them."""
+def join_near(ranges: Iterable[Range]) -> list[Range]:
+    """Join ranges of a file, in order, that are near each other."""
     joined: list[Range] = []
     for start, end in ranges:
-        if joined and joined[-1][0] <= start <= joined[-1][1] + between:
+        if joined and joined[-1][0] <= start <= joined[-1][1] + NEAR:
             joined[-1] = joined[-1][0], max(joined[-1][1], end)
         else:
             joined.append((start, end))

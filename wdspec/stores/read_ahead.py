@@ -25,7 +25,8 @@ from typing import BinaryIO, ClassVar, Protocol, runtime_checkable
 from wdspec.base.errors import ShardError, UsageError
 from wdspec.base.files import RawStream
 from wdspec.base.process import Owner, PerProcess
-from wdspec.stores.resume import FORKED, NEAR, PIECE
+from wdspec.formats.requests import NEAR
+from wdspec.stores.resume import FORKED, PIECE
 
 log = logging.getLogger("wdspec")
 

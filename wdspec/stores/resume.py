@@ -14,6 +14,7 @@ from wdspec.base.errors import ShardError, UsageError
 from wdspec.base.files import RawStream
 from wdspec.base.handles import responses, retry_with_fewer
 from wdspec.base.process import Owner
+from wdspec.formats.requests import NEAR
 from wdspec.stores.rates import RateWatch
 from wdspec.stores.retry import Retries, RetryPolicy, TransientError
 
@@ -74,8 +75,6 @@ FORKED = (
     "this stream was opened by another process, before a fork, and both would read from one connection; let each "
     "process open its own"
 )
-NEAR = 1024 * 1024
-"""Bytes that are cheaper to read and drop than to skip with a new request."""
 
 
 class ResponseBody(Protocol):
