@@ -208,6 +208,14 @@ def test_torchcodec_reads_videos_if_selected(monkeypatch: pytest.MonkeyPatch) ->
         DecodeRules(("audio+torchcodec",))
 
 
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="threads are counted on Linux")
+def test_frames_are_decoded_and_converted_without_further_threads() -> None:
+    before = len(list(Path("/proc/self/task").iterdir()))
+    frames, _, _ = ffmpeg_streams.read_streams(film(*CODECS["mp4"]), None, with_sound=False)
+    frames.take([0, 1])
+    assert len(list(Path("/proc/self/task").iterdir())) == before
+
+
 @pytest.mark.skipif(importlib.util.find_spec("torchcodec") is None, reason="torchcodec is not installed")
 def test_torchcodec_and_pyav_agree() -> None:
     data = film(*CODECS["mp4"])

@@ -145,7 +145,8 @@ class _Decoded:
         width, height = self._frames[0].width, self._frames[0].height
         result = np.empty((len(indices), height, width, 3), np.uint8)
         for row, index in zip(result, indices, strict=True):
-            row[:] = self._reformatter.reformat(self._frames[index], width, height, "rgb24").to_ndarray()
+            frame = self._frames[index]
+            row[:] = self._reformatter.reformat(frame, width, height, "rgb24", threads=1).to_ndarray()
         return result
 
 
