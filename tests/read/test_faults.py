@@ -21,7 +21,9 @@ from wdspec.stores.retry import RetryPolicy
 SHARDS = ["a-0.tar", "a-1.tar", "b-0.tar.gz"]
 SAMPLES = 150
 """More than two passes over all shards, by one slot."""
-PATIENCE = RetryPolicy(budget=60, delay=0.0005, longest_delay=0.005, read_timeout=0.1, connect_timeout=5)
+PATIENCE = RetryPolicy(
+    budget=250, brief=250, delay=0.0005, longest_delay=0.005, read_timeout=0.1, connect_timeout=60
+)
 _runs = count()
 
 OFFSETS = st.one_of(st.integers(0, 2000), st.integers(0, 1_500_000))
@@ -92,7 +94,7 @@ def check(proxy, expected, first, then):
         script = proxy.scripts[f"/{run}/{SHARDS[shard]}"]
         script.first = script.first[:after]
         script.then = fault
-    patience = PATIENCE if then is None else replace(PATIENCE, budget=0.2)
+    patience = PATIENCE if then is None else replace(PATIENCE, budget=0.2, connect_timeout=5)
     got, problem = [], ""
     try:
         for sample in samples(spec_of(f"{proxy.url}/{run}"), patience):

@@ -8,7 +8,6 @@ import io
 import socket
 import tarfile
 import threading
-import time
 from dataclasses import replace
 
 import pytest
@@ -24,7 +23,12 @@ from wdspec.stores.retry import RetryPolicy
 from wdspec.stores.watchdog import open_watched
 from wdspec.urls.urls import ShardUrl
 
-QUICK = RetryPolicy(budget=0.5, brief=0.3, delay=0.01, longest_delay=0.02, read_timeout=1)
+PATIENT = RetryPolicy(budget=1000, brief=1000, delay=0.01, longest_delay=0.02)
+QUICK = replace(PATIENT, budget=0.5, brief=0.3)
+HASTY = replace(PATIENT, read_timeout=1)
+"""Ends also what the watchdog cannot end: waiting for the first bytes of an answer."""
+HANGS = 1000
+"""Seconds that a server keeps its client waiting: longer than a test may take."""
 
 
 def make_tar(size=600_000):
@@ -94,7 +98,7 @@ def serve():
 def read(request, tmp_path):
     """Read a URL completely, with or without a cache."""
 
-    def read(url, seconds=5.0, policy=QUICK):
+    def read(url, seconds=200, policy=PATIENT):
         storage = replace(Storage(), retry_policy=policy)
         if request.param == "cached":
             storage = replace(storage, cache=ShardCache(CacheNames(str(tmp_path))))
@@ -164,10 +168,8 @@ def test_a_bad_first_answer_is_retried_and_leaves_nothing(name, serve, read):
 @pytest.mark.parametrize("name", CUT_OR_WRONG)
 def test_bad_answers_are_an_error_that_names_the_url(name, serve, read):
     server = serve(CUT_OR_WRONG[name])
-    begin = time.monotonic()
     with pytest.raises(ShardError) as caught:
-        read(server.url)
-    assert time.monotonic() - begin < 5
+        read(server.url, policy=QUICK)
     assert server.url in str(caught.value)
     assert len(str(caught.value)) < 1000
 
@@ -201,65 +203,58 @@ def test_a_time_of_5000_digits_to_wait_is_ignored(serve, read):
 
 def test_an_object_is_empty_if_its_server_says_so(serve):
     for framing in (b"Content-Length: 0\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n"):
-        with Storage(retry_policy=QUICK).open_location(serve(HEAD + framing).url) as stream:
+        with Storage(retry_policy=PATIENT).open_location(serve(HEAD + framing).url) as stream:
             assert stream.read() == b""
 
 
-PATIENT = replace(QUICK, budget=60)
 TOO_LONG = r"a read took more than 0.5 s.*\[source s, url http"
 
 
 @pytest.mark.parametrize("after", [-30, 0, 1000, 700_000])
 def test_a_read_from_a_hanging_server_ends_at_the_timeout(after, serve, read):
-    server = serve([WHOLE[: len(WHOLE) - len(TAR) + after], 60])
-    begin = time.monotonic()
+    server = serve([WHOLE[: len(WHOLE) - len(TAR) + after], HANGS])
     with pytest.raises(ShardError, match=TOO_LONG):
-        read(server.url, seconds=0.5, policy=PATIENT)
-    assert time.monotonic() - begin < 8
+        read(server.url, 0.5, HASTY)
     assert server.requests == 1
 
 
 def test_an_interrupted_connection_is_not_the_end_of_an_object_of_unknown_length(serve, read):
     unframed = HEAD + b"\r\n"
     with pytest.raises(ShardError, match=TOO_LONG):
-        read(serve([unframed + TAR[:700_000], 60]).url, 0.5, PATIENT)
-    trickle = [part for each in range(200) for part in (TAR[each : each + 1], 0.1)]
+        read(serve([unframed + TAR[:700_000], HANGS]).url, 0.5, HASTY)
+    trickle = [part for each in range(10 * HANGS) for part in (TAR[each : each + 1], 0.1)]
     with pytest.raises(ShardError, match=TOO_LONG):
-        read(serve([unframed, *trickle]).url, 0.5, PATIENT)
+        read(serve([unframed, *trickle]).url, 0.5, HASTY)
 
 
 @pytest.mark.parametrize("where", ["headers", "body"])
 def test_trickling_bytes_are_not_waited_for(where, serve, read):
     trickle = [HEAD + b"X: "] if where == "headers" else [WHOLE[:100]]
-    for number in range(300):
+    for number in range(10 * HANGS):
         trickle += [WHOLE[100 + number : 101 + number], 0.1]
-    begin = time.monotonic()
     with pytest.raises(ShardError, match=TOO_LONG):
-        read(serve(trickle).url, seconds=0.5, policy=PATIENT)
-    assert time.monotonic() - begin < 8
+        read(serve(trickle).url, 0.5, HASTY)
 
 
 @pytest.mark.parametrize("cached", [False, True])
 def test_reads_of_a_spec_from_a_hanging_server_end_in_time(cached, serve, tmp_path):
-    server = serve([WHOLE[:1000], 60])
+    server = serve([WHOLE[:1000], HANGS])
     spec = {
         "dataset": [{"name": "pages", "shards": server.url, "order": "sequential", "shuffle": 0}],
         "errors": {"timeout": "0.5s"},
         **({"cache": str(tmp_path)} if cached else {}),
     }
     reader = sample_reader(load(spec))
-    begin = time.monotonic()
     try:
         with pytest.raises(ShardError, match=r"0.5 s.*\[source pages, url http"):
             reader.batch(0)
     finally:
         reader.close()
-    assert time.monotonic() - begin < 5
 
 
 @pytest.mark.parametrize("sent", [0, 1000, 700_000])
 def test_all_readers_of_a_copy_that_a_hanging_server_fills_end_in_time(sent, serve, tmp_path):
-    url = serve([WHOLE[:sent], 60]).url
+    url = serve([WHOLE[:sent], HANGS]).url
     spec = {"dataset": [{"shards": url, "cache": str(tmp_path)}], "errors": {"timeout": "0.5s"}}
     errors = []
 
@@ -272,10 +267,8 @@ def test_all_readers_of_a_copy_that_a_hanging_server_fills_end_in_time(sent, ser
     threads = [threading.Thread(target=consume) for _ in range(3)]
     for thread in threads:
         thread.start()
-    begin = time.monotonic()
     for thread in threads:
-        thread.join(60)
-    assert time.monotonic() - begin < 8
+        thread.join()
     assert len(errors) == 3
     for each in errors:
         assert "a read took more than 0.5 s" in each
@@ -283,7 +276,7 @@ def test_all_readers_of_a_copy_that_a_hanging_server_fills_end_in_time(sent, ser
 
 def test_a_url_that_is_the_start_of_another_is_named_as_the_reason(serve, tmp_path, caplog):
     url = serve(WHOLE).url
-    storage = Storage(retry_policy=QUICK, cache=ShardCache(CacheNames(str(tmp_path))))
+    storage = Storage(retry_policy=PATIENT, cache=ShardCache(CacheNames(str(tmp_path))))
     for each in (url, url + "/b.tar"):
         with contextlib.closing(storage.open(storage.resolve(ShardUrl(each, "/d")))) as stream:
             assert stream.read() == TAR
@@ -302,14 +295,14 @@ def cut_then(serve, first, then, data):
 def test_a_weak_etag_that_stays_does_not_hide_a_change(serve, read):
     server = cut_then(serve, WEAK, b"", OTHER)
     with pytest.raises(ShardError, match="other bytes than before"):
-        read(server.url)
+        read(server.url, policy=QUICK)
 
 
 def test_the_time_of_the_last_change_counts_next_to_a_weak_etag(serve, read):
     first, later = (b"Last-Modified: Thu, 01 Jan 2026 00:00:0%d GMT\r\n" % second for second in (1, 2))
     server = cut_then(serve, WEAK + first, later, OTHER)
     with pytest.raises(ShardError, match=r"the object changed while it was read: .* 00:00:01 GMT before"):
-        read(server.url)
+        read(server.url, policy=QUICK)
 
 
 def test_an_object_with_a_weak_etag_that_did_not_change_is_read_again_from_the_start(serve, read):

@@ -17,7 +17,7 @@ from wdspec.stores import filesystems
 from wdspec.stores.retry import RetryPolicy
 
 SIZE = 600_000
-PATIENT = RetryPolicy(budget=120, brief=10, delay=0.001, longest_delay=0.02, read_timeout=30)
+PATIENT = RetryPolicy(budget=120, brief=120, delay=0.001, longest_delay=0.02, read_timeout=30)
 """Azure's client asks again by itself, and waits for seconds in between."""
 
 
