@@ -87,18 +87,17 @@ def test_readers_do_not_wait_forever_for_a_stopped_maker(maker, caching, monkeyp
     assert "makes no progress" in caplog.text
 
 
-def test_a_partial_file_of_a_killed_maker_is_replaced(maker, caching):
+def test_a_partial_file_of_a_killed_maker_is_replaced_without_waiting(maker, caching, monkeypatch):
+    monkeypatch.setattr(follower, "STALLED", 1000)
     maker().kill()
     index = Index(str(caching.directory))
     part = index.part(key_of(caching.copies(URL).own))
-    deadline = time.monotonic() + 5
     assert os.path.getsize(part) == 400_000
     assert not caching.path(URL).exists()
     assert caching.read(URL, Store({URL: DATA})) == DATA
     assert not os.path.exists(part)
     assert len(index.entries.by_use()) <= 2
     index.make_room(2_000_000)
-    assert time.monotonic() < deadline
 
 
 def test_a_child_of_the_maker_follows_it_and_makes_no_copy(caching):
@@ -151,6 +150,6 @@ def test_many_threads_read_many_shards_through_one_cache(tmp_path):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(200)
     assert not wrong
     assert not any(thread.is_alive() for thread in threads)

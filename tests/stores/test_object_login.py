@@ -230,4 +230,4 @@ def test_a_refused_address_of_azure_is_given_up_after_our_retries_alone(monkeypa
     start = time.monotonic()
     with pytest.raises(wdspec.ShardError, match="Cannot connect to host"):
         next(iter(wdspec.compile(spec)))
-    assert time.monotonic() - start < 10
+    assert time.monotonic() - start < 40  # less than these waits

@@ -70,7 +70,7 @@ def shard(name):
 
 
 def eventually(condition):
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 120
     while not condition():
         assert time.monotonic() < deadline, "it never came true"
         time.sleep(0.001)
@@ -333,12 +333,12 @@ def test_an_expected_shard_that_cannot_be_opened_fails_when_its_turn_comes():
 
 def test_local_shards_are_read_directly_and_start_no_thread(tmp_path):
     (tmp_path / "a.tar").write_bytes(DATA)
-    before = threading.active_count()
+    before = {*threading.enumerate()}
     ahead = Ahead(Storage())
     with ahead.open(ShardUrl("a.tar", str(tmp_path))) as file:
         ahead.expect(lambda n: [ShardUrl("a.tar", str(tmp_path))][:n], 1)
         assert isinstance(file, io.FileIO)
-    assert threading.active_count() == before
+    assert {*threading.enumerate()} <= before
 
 
 @settings(deadline=None, max_examples=60)
@@ -394,7 +394,7 @@ def test_openers_are_few_and_end(monkeypatch):
 
     before = set(names())
     for number in range(100):
-        openers.add(lambda number=number: (gate.wait(10), done.append(number)))
+        openers.add(lambda number=number: (gate.wait(120), done.append(number)))
     assert 1 <= len(set(names()) - before) <= readahead.OPENERS
     gate.set()
     eventually(lambda: sorted(done) == list(range(100)))
@@ -451,12 +451,12 @@ def test_a_stream_that_is_closed_is_not_kept_by_the_waiting_thread():
     references = [weakref.ref(task) for task in tasks]
     for task in tasks:
         fetcher.add(task)
-        assert task.served.wait(10)
+        assert task.served.wait(120)
         task.done = True
     fetcher.wake()
     del task
     tasks.clear()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 120
     while any(reference() for reference in references) and time.monotonic() < deadline:
         fetcher.wake()
         time.sleep(0.01)

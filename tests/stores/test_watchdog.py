@@ -58,10 +58,8 @@ def test_a_stalled_server_is_an_error(nginx, proxy, monkeypatch):
     path = f"/run-stall-{next(_runs)}/data.tar"
     (nginx.root / "data.tar").write_bytes(bytes(1_000_000))
     proxy.scripts[path] = Script(then=Stall(1000))
-    begin = time.monotonic()
     with pytest.raises(ShardError, match=STALLED + "http"):
-        first_sample(spec_of(proxy.url + path))
-    assert time.monotonic() - begin < 5
+        first_sample(spec_of(proxy.url + path, retry=1000))
 
 
 def test_a_silent_pipe_is_killed():
@@ -122,19 +120,23 @@ def test_a_stall_is_a_skip_if_the_policy_says_so(tmp_path):
 def test_time_between_reads_does_not_count(tmp_path):
     path = tmp_path / "x"
     path.write_bytes(b"ab")
-    stream = open_watched(partial(open, path, "rb", 0), 0.1, "s", "u")
+    stream = open_watched(partial(open, path, "rb", 0), 600, "s", "u")
     assert stream.read(1) == b"a"
-    time.sleep(0.3)
+    stream.look(time.monotonic() + 1000)
     assert stream.read(1) == b"b"
     stream.close()
 
 
 def test_reads_blocked_in_the_system_are_reported(tmp_path, monkeypatch):
     errors = []
-    monkeypatch.setattr(watchdog, "stuck", errors.append)
+
+    def note(error):
+        errors.append(error)
+        os.write(write, b"late")
+
+    monkeypatch.setattr(watchdog, "stuck", note)
     read, write = os.pipe()
     stream = open_watched(partial(open, read, "rb", 0), 0.2, "pages", "/dev/fifo")
-    threading.Timer(1.5, lambda: os.write(write, b"late")).start()
     with pytest.raises(ShardError, match=r"a read took more than 0.2 s"):
         stream.read(4)
     assert "[source pages, url /dev/fifo]" in str(errors[0])
@@ -144,14 +146,21 @@ def test_reads_blocked_in_the_system_are_reported(tmp_path, monkeypatch):
 
 def test_a_late_interruption_leaves_nothing():
     program = """
-import os, sys, threading
+import os, sys, threading, time
 from functools import partial
 from wdspec.stores import watchdog
 
 watchdog.STEP = 0.05
 read, write = os.pipe()
 stream = watchdog.open_watched(partial(open, read, "rb", 0), 0.1, "pages", "/dev/fifo")
-threading.Timer(0.7, lambda: os.write(write, b"late")).start()
+
+def answer():
+    while not stream._interrupted:
+        time.sleep(0.01)
+    with stream._lock:  # until it is interrupted
+        os.write(write, b"late")
+
+threading.Thread(target=answer).start()
 try:
     stream.read(4)
 except OSError as error:
@@ -160,7 +169,7 @@ sys.setprofile(lambda *event: None)  # hangs at the next call while an interrupt
 (lambda: None)()
 sys.setprofile(None)
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=240)
     assert "a read took more than 0.1 s" in done.stdout, done.stderr
     assert done.returncode == 0
 
@@ -260,7 +269,7 @@ def test_the_watching_thread_ends_with_the_last_stream():
     dog.add(watch)
     assert dog._running
     del watch
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while dog._running:
         assert time.monotonic() < deadline
         time.sleep(0.01)
