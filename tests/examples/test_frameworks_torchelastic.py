@@ -6,7 +6,7 @@ import pytest
 from frameworkjobs import SCRIPTS, Job, free_port, make_spec, unbroken_run
 
 
-def wait_until(happened, job, timeout=100):
+def wait_until(happened, job, timeout=280):
     limit = time.monotonic() + timeout
     while not happened():
         assert time.monotonic() < limit, job.said()

@@ -63,7 +63,7 @@ def test_a_checkpoint_of_several_ranks_resumes_in_one_process(main, tmp_path, ca
         "--steps",
         "2",
     ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stderr
     main([*options, "--steps", "4"])
     assert [line.split(":")[0] for line in capsys.readouterr().out.splitlines()] == ["step 4"]

@@ -25,7 +25,7 @@ def from_the_root(monkeypatch):
 
 def wdspec_command(*arguments):
     command = Path(sys.executable).parent / "wdspec"
-    return subprocess.run([command, *arguments], capture_output=True, text=True, timeout=60, cwd=ROOT)
+    return subprocess.run([command, *arguments], capture_output=True, text=True, timeout=200, cwd=ROOT)
 
 
 def batches(name, **choice):
@@ -133,6 +133,6 @@ def test_score_adds_a_class_and_its_probability(tmp_path):
 def test_digits_can_be_explained_without_a_checkout_as_working_directory(tmp_path):
     environment = {name: value for name, value in os.environ.items() if not name.startswith("WDS")}
     command = [Path(sys.executable).parent / "wdspec", "explain", f"{SPECS / 'digits.yaml'}#train"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
     assert "rendered" in done.stdout

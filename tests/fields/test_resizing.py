@@ -143,7 +143,7 @@ def resize_in_a_child():
     fit(pixels)
     child = os.fork()
     if not child:
-        signal.alarm(20)
+        signal.alarm(200)
         fit(pixels)
         os._exit(0)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])

@@ -223,7 +223,7 @@ def test_samples_that_the_format_cannot_hold_are_no_skips(suffix, folder):
 def test_a_killed_job_leaves_complete_shards_and_resumes(folder):
     file = write_job(folder, map="functions:slow")
     with subprocess.Popen([*RUN, file, "--jobs", "1"], start_new_session=True) as running:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 200
         while not os.path.isdir("out") or not [name for name in os.listdir("out") if name[0] != "."]:
             assert time.monotonic() < deadline
             time.sleep(0.01)

@@ -165,7 +165,7 @@ def test_the_script_runs(more, tmp_path):
         [sys.executable, BENCHMARKS / "shuffle_quality.py", "--quick", *more],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=280,
         cwd=tmp_path,
     )
     assert done.returncode == 0, done.stderr
@@ -181,7 +181,7 @@ def test_the_script_of_batches_runs():
         [sys.executable, BENCHMARKS / "batch_entropy.py", "--quick"],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=280,
     )
     assert done.returncode == 0, done.stderr
     bits = [float(line.split("|")[2].split("±")[0]) for line in done.stdout.splitlines()[2:]]

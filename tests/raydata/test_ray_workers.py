@@ -113,7 +113,7 @@ def find_actors(process=None):
     return found
 
 
-def wait_until(condition, within=60):
+def wait_until(condition, within=200):
     deadline = time.monotonic() + within
     while not condition():
         assert time.monotonic() < deadline
@@ -518,5 +518,5 @@ def test_no_actor_outlives_the_trainer(make, end):
             trainer.stdout.readline()
         assert len(find_actors()) == 1
         trainer.send_signal(end)
-        assert trainer.wait(60)
+        assert trainer.wait(200)
     wait_until(lambda: not find_actors())

@@ -292,7 +292,7 @@ print(torch.rand(1).item())
 
 def test_torch_is_seeded_for_the_sample_whose_function_imports_it():
     done = subprocess.run(
-        [sys.executable, "-c", LATE], capture_output=True, text=True, timeout=120, check=True
+        [sys.executable, "-c", LATE], capture_output=True, text=True, timeout=280, check=True
     )
     found = [float(line) for line in done.stdout.split()]
     generators = GlobalGenerators()

@@ -88,7 +88,7 @@ def job(tmp_path_factory):
     ]
     try:
         for process in ranks:
-            _, complaint = process.communicate(timeout=120)
+            _, complaint = process.communicate(timeout=280)
             assert process.returncode == 0, complaint
     finally:
         for process in ranks:

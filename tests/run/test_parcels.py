@@ -524,7 +524,7 @@ def test_a_killed_worker_or_trainer_leaves_nothing(pictures, tmp_path):
         workers = psutil.Process(trainer.pid).children(recursive=True)
         workers[0].kill()
         trainer.kill()
-    psutil.wait_procs(workers, timeout=20)
+    psutil.wait_procs(workers, timeout=200)
     assert shared_memory_of(trainer.pid, *(worker.pid for worker in workers)) == set()
 
 

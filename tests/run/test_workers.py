@@ -399,6 +399,6 @@ def test_workers_can_be_spawned_under_the_main_guard(tmp_path, method):
     text.write_text(
         f"dataset: [{{name: a, shards: '{shards}', shuffle: 16}}]\nbatch: 3\nepoch: {{batches: 9}}\n"
     )
-    done = subprocess.run([sys.executable, script, method, text], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, script, method, text], capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == reference(load(text), 1, 1, 0, 9)

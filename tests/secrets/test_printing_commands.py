@@ -116,7 +116,7 @@ def leaks(folder, caplog, place, form, end, commands):
             named = {"SPEC": "own/SPEC.json", "OTHER": "own/OTHER.json", "URL": url}
             words = [named.get(word, word) for word in command.split()]
             seen.command(*words, **environment)
-            late = time.monotonic() + 5
+            late = time.monotonic() + 120
             while (left := seen.leaks(CANARY)) and all("/.wdspec/parts/" in each for each in left):
                 assert time.monotonic() < late, left  # an answer that is given up goes away soon
                 time.sleep(0.01)

@@ -292,9 +292,9 @@ def test_a_lattice_of_extends_is_fast(tmp_path: Path) -> None:
 def test_a_long_word_is_checked_quickly(tmp_path: Path) -> None:
     path = tmp_path / "spec.yaml"
     path.write_text(f"dataset:\n  - {{shards: a.tar, name: {'meta.csv' * 100_000}}}\nbatc: 3\n")
-    start = time.perf_counter()
+    start = time.process_time()
     assert [problem.code for problem in check(path)[1]] == ["E201"]
-    assert time.perf_counter() - start < 10
+    assert time.process_time() - start < 10
 
 
 def test_child_specs_that_multiply_are_limited(tmp_path: Path) -> None:

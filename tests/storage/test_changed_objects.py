@@ -66,7 +66,7 @@ def settled():
     """Wait until the store has answered all questions: they are asked by one thread, this one last."""
     answered = threading.Event()
     background_fetcher().call(answered.set, buffered=sys.maxsize)
-    assert answered.wait(60)
+    assert answered.wait(200)
 
 
 def warnings_in(caplog):

@@ -23,5 +23,5 @@ expected = Expected()
 
 
 def test_program_exit_does_not_wait_for_a_dead_thread():
-    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=30)
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=200)
     assert (done.returncode, done.stdout, done.stderr) == (0, "closed\n", "")

@@ -56,5 +56,5 @@ def test_closed_standard_output_is_an_error(shard):
 
 def test_closed_standard_input_is_an_error(shard):
     program = "import os; os.close(0)\n" + READ.format(limit=10, workers=0)
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=280)
     assert "standard input is closed" in done.stdout

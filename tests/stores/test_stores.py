@@ -134,7 +134,7 @@ def in_a_child(job):
     """What a forked child made of a job: True, or what it raised."""
     ours, theirs = os.pipe()
     if not (child := os.fork()):
-        signal.alarm(60)  # ends it if it hangs
+        signal.alarm(200)  # ends it if it hangs
         try:
             os.write(theirs, repr(job()).encode())
         except BaseException as error:
@@ -200,7 +200,7 @@ def read_by_threads(locations):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(200)
     assert not any(thread.is_alive() for thread in threads), "two threads wait for each other's answers"
     return [found[location] for location in locations]
 

@@ -41,7 +41,7 @@ class Job:
         os.killpg(self.process.pid, signal.SIGKILL)
         self.process.communicate()
 
-    def finish(self, timeout=120):
+    def finish(self, timeout=250):
         """Waits for its end; gives what it said, if anything was wrong."""
         _, said = self.process.communicate(timeout=timeout)
         return said if self.process.returncode or said else ""

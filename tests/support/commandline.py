@@ -34,7 +34,7 @@ def wdspec(*arguments, folder=None, before="", code=0, **variables):
         env=environment(**variables),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=280,
     )
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout, done.stderr
@@ -87,5 +87,5 @@ def on_terminal(*arguments, folder=None, before="", width=100, **variables):
     except OSError:  # Linux ends a terminal's output so
         pass
     os.close(ours)
-    assert process.wait(timeout=60) == 0, b"".join(pieces)
+    assert process.wait(timeout=200) == 0, b"".join(pieces)
     return b"".join(pieces).decode().replace("\r\n", "\n")

@@ -21,7 +21,7 @@ def at_once(act, count=PROCESSES):
     results = []
     for process, ours in processes:
         try:
-            results.append(ours.recv() if ours.poll(100) else "it hangs")
+            results.append(ours.recv() if ours.poll(200) else "it hangs")
         except EOFError:
             results.append("it died")
         process.join(5)
@@ -33,7 +33,7 @@ def at_once(act, count=PROCESSES):
 
 def _one(act, number, barrier, pipe):
     try:
-        barrier.wait(60)
+        barrier.wait(200)
         pipe.send(act(number))
     except BaseException:
         pipe.send(traceback.format_exc())

@@ -59,7 +59,7 @@ class Notebook:
     def shell(self, command):
         """What a shell command prints."""
         done = subprocess.run(
-            ["bash", "-c", command], env=self.environ, capture_output=True, text=True, timeout=60, check=True
+            ["bash", "-c", command], env=self.environ, capture_output=True, text=True, timeout=200, check=True
         )
         return done.stdout
 

@@ -134,7 +134,7 @@ class Job:
                 found.setdefault(int(step), []).append(Counter(keys))
         return found
 
-    def run_to(self, step, timeout=60):
+    def run_to(self, step, timeout=200):
         """Wait until a rank has trained on this step."""
         limit = time.monotonic() + timeout
         while max(self.steps(), default=-1) < step:
@@ -142,7 +142,7 @@ class Job:
             assert self.runs(), f"ended before step {step}\n{self.said()}"
             time.sleep(0.01)
 
-    def run_to_words(self, words, timeout=60):
+    def run_to_words(self, words, timeout=200):
         """Wait until a process has printed this."""
         limit = time.monotonic() + timeout
         while words not in self.said():
@@ -166,7 +166,7 @@ class Job:
         for member in self.family([self.processes[number]]):
             with contextlib.suppress(psutil.NoSuchProcess):
                 member.kill()
-        self.processes[number].wait(20)
+        self.processes[number].wait(100)
 
     def kill(self):
         """SIGKILL for every process; the launchers first, so that they start no others."""
@@ -175,8 +175,8 @@ class Job:
             with contextlib.suppress(psutil.NoSuchProcess):
                 member.kill()
         for process in self.processes:
-            process.wait(20)
-        psutil.wait_procs(family, 20)
+            process.wait(100)
+        psutil.wait_procs(family, 100)
 
     def terminate(self):
         """SIGTERM for every process, as schedulers send it; waits for the end."""
@@ -185,7 +185,7 @@ class Job:
                 member.terminate()
         self.wait()
 
-    def wait(self, timeout=60):
+    def wait(self, timeout=200):
         for process in self.processes:
             process.wait(timeout)
 

@@ -188,7 +188,7 @@ def test_processes_on_one_pattern_never_mix_their_samples(tmp_path):
     for process in running:
         process.stdin.write("\n")
         process.stdin.flush()
-    said = [process.communicate(timeout=120)[1] for process in running]
+    said = [process.communicate(timeout=280)[1] for process in running]
     codes = [process.returncode for process in running]
     # Processes that ran one after the other may have replaced finished shards; those that met got an error.
     assert all("another writer" in text for text, code in zip(said, codes, strict=True) if code)
