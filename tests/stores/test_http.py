@@ -16,8 +16,10 @@ from servers.fault_proxy import Said, Script
 from shardmaking import write_shard
 
 from wdspec.base.errors import MissingShardError, ShardError
+from wdspec.base.process import KeyedValues
 from wdspec.formats.compression import BY_NAME
 from wdspec.storage.storage import Storage
+from wdspec.stores import http_requests
 from wdspec.stores.retry import RetryPolicy
 from wdspec.stores.settings import HttpSettings
 
@@ -179,6 +181,26 @@ def test_a_certificate_must_be_trusted(server):
         read(f"{server.url}/data.bin".replace("http", "https"))
     with pytest.raises(ShardError, match=r"certificates in `/nowhere` cannot be read"):
         read(f"{server.tls_url}/data.bin", settings=HttpSettings(ca_file="/nowhere"))
+
+
+def test_certificates_are_read_once_for_each_file(server, monkeypatch):
+    """A source that fetches objects has settings of its own, and a spec may have hundreds."""
+    read_files, create = [], ssl.create_default_context
+    monkeypatch.setattr(http_requests._contexts, "value", KeyedValues())
+    monkeypatch.setattr(
+        ssl, "create_default_context", lambda **files: read_files.append(files["cafile"]) or create(**files)
+    )
+    certificate = str(server.certificate)
+    for number in range(3):
+        for settings in (
+            HttpSettings(netrc=f"/{number}"),
+            HttpSettings(netrc=f"/{number}", ca_file=certificate),
+        ):
+            assert read(f"{server.url}/data.bin", settings=settings) == DATA
+    assert read_files == [None, certificate]
+    assert read(f"{server.tls_url}/data.bin", settings=settings) == DATA
+    with pytest.raises(ShardError, match="is not trusted"):
+        read(f"{server.tls_url}/data.bin", settings=HttpSettings(netrc="/0"))
 
 
 def test_a_certificate_of_another_host_fails_immediately(server):
