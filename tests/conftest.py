@@ -13,6 +13,8 @@ import pytest
 from hypothesis import settings
 from servers.fixtures import azure, gcs, nginx, proxy, s3, sshd
 
+from wdspec.base.process import KeyedValues
+
 settings.register_profile("patient", deadline=None)  # a loaded machine may take any time for an example
 settings.load_profile("patient")
 
@@ -38,6 +40,14 @@ def pytest_collection_finish() -> None:
     """Leave what was collected out of garbage collection: a million objects, which take 0.6 s each time."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def no_connections_are_kept() -> Iterator[None]:
+    """Let go of the connections to servers: each process that a later test forks would free them all."""
+    yield
+    if requests := sys.modules.get("wdspec.stores.http_requests"):
+        requests._managers.value = KeyedValues()
 
 
 _VARIABLES = re.compile(
