@@ -277,10 +277,10 @@ def test_rows_match_a_dict_for_many_keys(tmp_path):
     assert {key: get(found.find(key)) for key in rows} == rows
     assert all(found.find(f"{key}-") == -1 for key in rows)
     keys = rng.sample(sorted(rows), 5000)
-    started = time.process_time()
+    started = time.thread_time()
     for key in keys:
         get(found.find(key))
-    assert (time.process_time() - started) / len(keys) < 30e-6  # ten times what the benchmark allows
+    assert (time.thread_time() - started) / len(keys) < 30e-6  # ten times what the benchmark allows
 
 
 @pytest.mark.parametrize("more", [{"extensions": "txt"}, {}])

@@ -257,10 +257,10 @@ def test_an_uninterruptible_worker_still_reports_the_error(tmp_path):
 def test_watching_costs_little():
     data = io.BytesIO(bytes(10))
     watched = open_watched(lambda: data, 600, "s", "u")
-    begin = time.process_time()
+    begin = time.thread_time()
     for _ in range(100_000):
         watched.read(0)
-    assert time.process_time() - begin < 1, "a read of 256 KiB takes 30 µs; 10 µs of watching would be seen"
+    assert time.thread_time() - begin < 1, "a read of 256 KiB takes 30 µs; 10 µs of watching would be seen"
 
 
 def test_the_watching_thread_ends_with_the_last_stream():
