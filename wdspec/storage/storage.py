@@ -106,7 +106,7 @@ class Storage(StoreSettings):
         """
         holders = [holder for holder in (spec, source) if holder is not None]
         named = {key for holder in holders for key in holder.model_fields_set}
-        errors = source.errors if source else Errors()
+        errors, name = (source.errors, source.name) if source else (Errors(), None)
         written = [rule for holder in reversed(holders) for rule in holder.rewrite]
         written.sort(key=lambda rule: not rule.overlay)
         rules = (Rule(rule.pattern, rule.replacement, rule.origin or "`rewrite`") for rule in written)
@@ -123,8 +123,7 @@ class Storage(StoreSettings):
             retry_policy=RetryPolicy(
                 budget=usual.budget if errors.retry is None else errors.retry,
                 read_timeout=min(usual.read_timeout, timeout),
-                rates=RateRules(errors.slow_rate, errors.slow_after, errors.min_rate),
-                source=source.name if source else None,
+                rates=RateRules(errors.slow_rate, errors.slow_after, errors.min_rate, name),
             ),
             http=environment.http,
             ais=ais,

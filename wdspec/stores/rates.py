@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from wdspec.base.errors import UnusableStoreError, log_fields
 from wdspec.base.process import PerProcess
@@ -34,13 +34,15 @@ class RateRules:
     """How long it has to be below."""
     least: float = 0
     """A read below this rate is an error."""
+    source: str | None = field(default=None, compare=False)
+    """The source that reads, for log records."""
 
 
 class RateWatch:
     """Measures the rate of one stream, over the time in which its reader waits for bytes."""
 
-    def __init__(self, rules: RateRules, url: str, source: str | None = None) -> None:
-        self._rules, self._url, self._source = rules, url, source
+    def __init__(self, rules: RateRules, url: str) -> None:
+        self._rules, self._url = rules, url
         self._size, self._seconds, self._slow_for = 0, 0.0, 0.0
 
     def note(self, size: int, seconds: float) -> None:
@@ -71,7 +73,7 @@ class RateWatch:
                 took,
                 _per_second(rules.slow),
                 self._slow_for,
-                extra=log_fields(url=self._url, source=self._source),
+                extra=log_fields(url=self._url, source=rules.source),
             )
 
 

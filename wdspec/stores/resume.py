@@ -132,7 +132,7 @@ class ResumingStream(RawStream):
     def __init__(self, fetch: Fetch, url: str, policy: RetryPolicy) -> None:
         self._fetch, self._url = fetch, url
         self._owner = Owner()
-        self._retries, self._rate = Retries(policy, url), RateWatch(policy.rates, url, policy.source)
+        self._retries, self._rate = Retries(policy, url), RateWatch(policy.rates, url)
         self._response: RangeResponse | None = None
         self._first: RangeResponse | None = None  # its size and validator hold for all later ones,
         self._is_first_used = False  # once it has given bytes, or the end of an empty object

@@ -72,8 +72,6 @@ class RetryPolicy:
     """Seconds to wait for the next bytes."""
     rates: RateRules = field(default_factory=RateRules)
     """Which reads are too slow, although bytes arrive."""
-    source: str | None = field(default=None, compare=False)
-    """The source that reads, for log records."""
 
 
 class Retries:
@@ -123,7 +121,7 @@ class Retries:
             redact(self._url),
             error,
             wait,
-            extra=log_fields(error.otherwise, url=self._url, source=policy.source),
+            extra=log_fields(error.otherwise, url=self._url, source=policy.rates.source),
         )
         self._pause(wait)
 
