@@ -671,6 +671,26 @@ def test_a_store_has_no_login():
     assert [store_of_location(each) for each in locations] == stores
 
 
+def test_without_the_number_of_samples_the_remedy_is_stats(bucket):
+    folder, _, keys = bucket
+    keys |= {"dataset": sources(), "batch": 5, "epoch": {"samples": 260}}
+    write(folder, **keys)
+    (folder / "prices.yaml").write_text(PRICES)
+    within("lock", "s.yaml", folder=folder)
+    price, remedy = (
+        ["price", "s.yaml", "--prices", "prices.yaml"],
+        "run `wdspec stats SPEC -o stats.json`, and",
+    )
+    for command in ("explain", "simulate"):
+        assert f"unknown of a, b; {remedy}" in " ".join(within(command, "s.yaml", folder=folder)[0].split())
+    assert f"unknown, and counts as 0; {remedy}" in within(*price, folder=folder, code=1)[0]
+    within("stats", "s.yaml", "-o", "stats.json", "--jobs", "0", folder=folder)
+    write(folder, **keys, stats="stats.json")
+    for command in ("explain", "simulate"):
+        assert f"of s3://{CONTAINER} in 5 requests" in within(command, "s.yaml", folder=folder)[0]
+    within(*price, folder=folder)
+
+
 def test_several_epochs_of_an_endless_spec_have_no_price(tmp_path):
     write_source(tmp_path, "a", shards=2, samples=10)
     write(tmp_path, dataset=[{"name": "a", "shards": "a-{000..001}.tar"}], batch=5)

@@ -105,6 +105,22 @@ def test_a_start_that_left_no_record_is_named(spec):
         )
 
 
+def test_a_start_that_was_killed_after_its_first_record_is_named(spec):
+    """It is resumed from the same step, so no step lacks a record."""
+    state, first, read = start(spec, None, 6, "0.json", "1.json")
+    start(spec, state, 3, "killed.json")
+    _, last, more = start(spec, state, 5, "2.json", "3.json")
+    files = ("0.json", "1.json", "2.json", "3.json")
+    found = json.loads(report(*files, "killed.json"))
+    assert {name: each["samples"] for name, each in found["sources"].items()} == first + last
+    assert sum(each["bytes"] for each in found["sources"].values()) == read + more
+    for form in ("text", "summary"):
+        assert "he start of rank 0 at step 6 left no record after its first one" in report(
+            *files, "killed.json", form=form
+        )
+        assert "left no record" not in report(*files, form=form)
+
+
 def start_ranks(spec, state, ranks, steps, name):
     """Read some steps on a number of ranks, with a record of each; returns the state, what came, and the bytes."""
     received, read, states = Counter(), 0, []
@@ -277,3 +293,14 @@ def test_a_record_that_lacks_something_is_damaged(spec):
     for name in ("digest", "time"):
         Path("1.json").write_text(json.dumps({key: each for key, each in record.items() if key != name}))
         assert f"the record is damaged: `{name}` is missing" in within("report", "1.json", code=1)[1]
+
+
+def test_a_record_of_another_version_is_an_error(spec):
+    start(spec, None, 2, "0.json")
+    record = json.loads(Path("0.json").read_text())
+    for version in (0, 2, "1", None):
+        Path("1.json").write_text(json.dumps({**record, "version": version}))
+        for command in (["report", "0.json", "1.json"], ["diff", "0.json", "1.json"]):
+            said = within(*command, code=1)[1]
+            assert f"the record has version {version}, this wdspec reads version 1" in said
+            assert "1.json" in said

@@ -171,6 +171,18 @@ def test_a_waiver_by_shards_is_for_sources_that_read_nothing_else(repository, va
         assert (validate("--policy", "policy.yaml", "drafts/b.yaml")[1] == []) is is_waived
 
 
+def test_a_waiver_by_shards_that_leaves_out_a_mirror_says_what_it_has_to_match(repository, validate):
+    mirror = "rewrite: [{from: 'http://b/', to: 'http://m/'}]\n"
+    (repository / "drafts" / "b.yaml").write_text(f"dataset: [{{name: a, shards: http://b/x.tar}}]\n{mirror}")
+    for shards, is_waived in (("'http://b/*'", False), ("['http://b/*', 'http://m/*']", True)):
+        waiver = f"waivers: [{{rule: r, source: a, shards: {shards}, reason: x}}]\n"
+        (repository / "policy.yaml").write_text(POLICY + waiver)
+        found = validate("--policy", "policy.yaml", "drafts")[1]
+        hints = [each["hint"] for each in found if each["code"] == "W454"]
+        assert [hint.endswith("as written and after rewriting") for hint in hints] == [True] * (not is_waived)
+        assert any(each["code"] == "P101" for each in found) is not is_waived
+
+
 RETIRING = """\
 retired:
   - {shards: "s3://b/laion-*", since: 2026-03-01, replaced_by: laion-v2, reason: withdrawn}

@@ -149,6 +149,12 @@ class Traffic:
         """What is not known: `a, the objects of b`; empty if all is known."""
         return join_names(each.in_words for each in self.unknown)
 
+    @property
+    def remedy(self) -> str:
+        """What measures what is not known, as the end of a sentence; empty if that was done."""
+        is_done = not self.unknown or "stats" in self.by
+        return "" if is_done else "; run `wdspec stats SPEC -o stats.json`, and write `stats: stats.json`"
+
     def as_json(self, epochs: float = 1) -> dict[str, Any]:
         """The numbers of a run of some epochs; those of `sources` are per epoch."""
         return {

@@ -153,7 +153,7 @@ def _summary(explanation: Explanation) -> Iterator[Row]:
     if spec.limit is not None:
         yield "limit", f"{spec.limit:,} samples"
     yield "memory", _describe_memory(explanation)
-    if (traffic := find_traffic(explanation)) is not None and traffic.sources:
+    if (traffic := find_traffic(explanation)) is not None and (traffic.sources or traffic.unknown):
         yield "reads", _describe_traffic(traffic)
     if objects := find_object_requests(explanation):
         yield "objects", _describe_objects(objects)
@@ -175,12 +175,14 @@ def _describe_objects(objects: Sequence[ObjectRequests]) -> str:
 
 def _describe_traffic(traffic: Traffic) -> str:
     """What an epoch reads from which stores, and what later epochs do."""
+    if not traffic.sources:
+        return f"unknown of {traffic.unknown_in_words}{traffic.remedy}"
     said = f"{traffic.in_words()} per {traffic.per}, by the sizes of {traffic.by}"
     later = traffic.fetched_bytes(2) - traffic.fetched_bytes(1)
     if later < traffic.fetched_bytes(1):
         said += f"; {output.size(later)} in the second, which reads copies of the cache"
     if traffic.unknown:
-        said += f"; excluding {traffic.unknown_in_words}, of which this is unknown"
+        said += f"; excluding {traffic.unknown_in_words}, of which this is unknown{traffic.remedy}"
     return said
 
 

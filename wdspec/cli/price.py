@@ -156,7 +156,9 @@ class PriceReport:
                 f"the number of requests to {', '.join(self.uncounted)} is unknown, and counts as 0"
             )
         if traffic.unknown:
-            yield Warning(f"what is read of {traffic.unknown_in_words} is unknown, and counts as 0")
+            yield Warning(
+                f"what is read of {traffic.unknown_in_words} is unknown, and counts as 0{traffic.remedy}"
+            )
 
     def as_json(self) -> dict[str, Any]:
         def describe_run(epochs: int) -> dict[str, Any]:

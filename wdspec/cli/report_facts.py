@@ -80,6 +80,27 @@ class ReadReport:
         # As many starts from a step as one of its ranks has records.
         return sum(max(ranks.values()) * size - ranks.total() for (_, size), ranks in records.items())
 
+    @property
+    def lost(self) -> list[str]:
+        """What starts have read that no record has, each as a clause."""
+        newest = {
+            start.rank: start for start in sorted(self.starts, key=lambda start: (start.first, start.last))
+        }
+        brief = [each for each in self.starts if each.last == each.first and each is not newest[each.rank]]
+        return [
+            *(
+                f"the steps {first:,} to {last:,} of ranks {describe_ranks(ranks, self.of)} were read in a start that "
+                "left no record of them (it was killed before, or its record is not named): their bytes do not count; "
+                "samples, cost and tokens do"
+                for ranks, first, last in self.gaps
+            ),
+            *(
+                f"the start of rank {each.rank} at step {each.first:,} left no record after its first one, of "
+                f"{each.time} (it was killed before, or its record is not named): the bytes that it read do not count"
+                for each in brief
+            ),
+        ]
+
     def blocks(self) -> Iterator[Block]:
         kinds = [*Amount._fields, "bytes"]
         known = [kind for kind in kinds if any(kind in each for each in self.sources.values())]
@@ -108,18 +129,10 @@ class ReadReport:
                 f"the records were written at different steps, {self.batches:,} to {self.newest:,}; write them at "
                 "the same one"
             )
-        for gap in self.gaps:
-            yield Warning(self.describe_gap(*gap))
+        for each in self.lost:
+            yield Warning(each)
         if self.silent:
             yield f"bytes are without those of {pluralize(self.silent, 'process', 'processes')} that wrote no record"
-
-    def describe_gap(self, ranks: tuple[int, ...], first: int, last: int) -> str:
-        """Say which steps have no record, and what this means."""
-        return (
-            f"the steps {first:,} to {last:,} of ranks {describe_ranks(ranks, self.of)} were read in a start that left "
-            "no record of them (it was killed before, or its record is not named): their bytes do not count; samples, "
-            "cost and tokens do"
-        )
 
 
 def _cells(amounts: Mapping[str, float], totals: Mapping[str, float]) -> Iterator[str]:

@@ -124,7 +124,7 @@ def summary_of(report: ReadReport, record: Mapping[str, Any], model: str | None 
         "",
         *_selections(entries),
         f"- Order of the run: `{report.digest}`; {report.batches:,} steps.",
-        *(f"- {said[0].upper()}{said[1:]}." for said in (report.describe_gap(*gap) for gap in report.gaps)),
+        *(f"- {said[0].upper()}{said[1:]}." for said in report.lost),
     ]
     if len(report.ranks) < report.of:
         lines.append(

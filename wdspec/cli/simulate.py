@@ -124,13 +124,16 @@ class SimulateReport:
     def _reads(self) -> Iterator[Row]:
         """What was drawn reads of which stores."""
         traffic, epochs = self.traffic, self._drawn_epochs
-        if traffic is None or not traffic.sources:
+        if traffic is None or not (traffic.sources or traffic.unknown):
+            return
+        if not traffic.sources:
+            yield "reads", f"unknown of {traffic.unknown_in_words}{traffic.remedy}"
             return
         said = f"{traffic.in_words(epochs)}, by the sizes of {traffic.by}"
         if cached := traffic.cached_part(epochs):
             said += f"; {cached:.1%} of the {output.size(traffic.bytes(epochs))} that are read come from the cache"
         if traffic.unknown:
-            said += f"; excluding {traffic.unknown_in_words}, of which this is unknown"
+            said += f"; excluding {traffic.unknown_in_words}, of which this is unknown{traffic.remedy}"
         yield "reads", said
 
 

@@ -125,7 +125,12 @@ class _PolicyCheck:
             for each in policy.waivers:
                 if each.at not in self.used:
                     message = f"this waiver of `{each.waiver.rule}` applies to nothing in these specs"
-                    found.add("W454", each.at, message, "correct its patterns, or remove it")
+                    hint = "correct its patterns, or remove it"
+                    if each.waiver.shards is not None:
+                        hint += (
+                            "; `shards` must match all that a source reads, as written and after rewriting"
+                        )
+                    found.add("W454", each.at, message, hint)
         return found.sorted()
 
 

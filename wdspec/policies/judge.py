@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
+from functools import lru_cache
 
 from wdspec.policies.canonical import fold, hides_urls, views_of
 from wdspec.policies.patterns import known_start, matches, may_match, show
 from wdspec.policies.places import MOST_EXPANDED, Place
+from wdspec.urls.braces import Braces
 
 
 class Answer(Enum):
@@ -30,26 +32,40 @@ def judge(place: Place, subject: str, patterns: tuple[str, ...], sees_all: bool)
     """
     if place.unknown:
         return Answer.UNKNOWN, ""
+    ask = (
+        _judge.__wrapped__ if isinstance(place.many, tuple) else _judge
+    )  # a list may be long, and would be kept
+    return ask(place.text, place.many, place.base, subject, patterns, sees_all and subject != "scheme")
+
+
+@lru_cache(maxsize=65536)  # environments and splits read the same places
+def _judge(
+    text: str,
+    many: Braces | tuple[str, ...] | None,
+    base: str,
+    subject: str,
+    patterns: tuple[str, ...],
+    sees_all: bool,
+) -> tuple[Answer, str]:
     folded = fold(subject, patterns)
-    sees_all &= subject != "scheme"
 
     def is_match(text: str) -> bool:
-        views = views_of(subject, text, place.base, sees_all)
+        views = views_of(subject, text, base, sees_all)
         return any(matches(pattern, view) for view in views for pattern in folded)
 
-    first = place.text if place.many is None else place.many[0]
-    if is_match(place.text):
+    first = text if many is None else many[0]
+    if is_match(text):
         return Answer.ALL, first
     if sees_all and hides_urls(first):
         return Answer.UNKNOWN, first
-    views = views_of(subject, place.text, place.base, sees_all)
+    views = views_of(subject, text, base, sees_all)
     if not any(may_match(pattern, view) for view in views for pattern in folded):
         return Answer.NONE, first
-    if place.many is None or len(place.many) > MOST_EXPANDED:
-        return Answer.UNKNOWN, place.text
+    if many is None or len(many) > MOST_EXPANDED:
+        return Answer.UNKNOWN, text
     good: str | None = None
     bad: str | None = None
-    for each in place.many:
+    for each in many if isinstance(many, tuple) else many.all():
         if is_match(each):
             good = good or each
         elif sees_all and hides_urls(each):
