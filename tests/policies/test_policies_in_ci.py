@@ -364,14 +364,16 @@ def test_validating_without_a_policy_imports_none_of_it(repository):
 
 
 @pytest.mark.parametrize(
-    "spec",
+    ("spec", "place"),
     [
-        "extends: ../outside/base.yaml\nwdspec: 1\ndataset: [{name: a, shards: x.tar}]\n",
-        "wdspec: 1\ndataset: [{name: a, spec: ../outside/base.yaml}]\n",
-        "wdspec: 1\nextends: link.yaml\ndataset: [{name: a, shards: x.tar}]\n",
+        ("extends: ../outside/base.yaml\nwdspec: 1\ndataset: [{name: a, shards: x.tar}]\n", ("spec", 1, 10)),
+        ("wdspec: 1\ndataset: [{name: a, spec: ../outside/base.yaml}]\n", ("spec", 2, 27)),
+        ("wdspec: 1\nextends: link.yaml\ndataset: [{name: a, shards: x.tar}]\n", ("spec", 2, 10)),
+        ("wdspec: 1\nextends: between.yaml\ndataset: [{name: a, shards: x.tar}]\n", ("between", 2, 10)),
+        ("extends: '../${x}/base.yaml'\nvars: {x: outside}\nwdspec: 1\nepoch: 4\n", ("base", 3, 14)),
     ],
 )
-def test_a_spec_that_leads_out_of_its_repository_is_a_finding(spec, here, validate, monkeypatch):
+def test_a_spec_that_leads_out_of_its_repository_is_a_finding(spec, place, here, validate, monkeypatch):
     (here / "outside").mkdir()
     (here / "outside" / "base.yaml").write_text("seed: 7\ndataset:\n  - {shards: https://b/x.tar}\n")
     repository = here / "repository"
@@ -379,13 +381,17 @@ def test_a_spec_that_leads_out_of_its_repository_is_a_finding(spec, here, valida
     (repository / "policy.yaml").write_text(POLICY)
     (repository / "spec.yaml").write_text(spec)
     (repository / "link.yaml").symlink_to(here / "outside" / "base.yaml")
+    (repository / "between.yaml").write_text("batch: 4\nextends: ../outside/base.yaml\n")
     found = validate("--policy", repository / "policy.yaml", repository / "spec.yaml")[1]
     assert [each for each in found if each["code"][0] == "P"] == []  # in no repository
     (repository / ".git").mkdir()
     found = validate("--policy", repository / "policy.yaml", repository / "spec.yaml")[1]
     outside = [each for each in found if each["code"] == "P103"]
     assert len(outside) == 1
-    assert outside[0]["file"].endswith(("outside/base.yaml", "link.yaml"))
+    assert (outside[0]["file"].rpartition("/")[2], outside[0]["line"], outside[0]["column"]) == (
+        f"{place[0]}.yaml",
+        *place[1:],
+    )
     assert "outside of the repository" in outside[0]["message"]
     (repository / "pyproject.toml").write_text('[tool.wdspec]\npolicy = "policy.yaml"\n')
     monkeypatch.chdir(repository)

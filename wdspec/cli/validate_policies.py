@@ -21,7 +21,8 @@ from wdspec.spec.load import Checker, check
 from wdspec.spec.problems import Problem, Problems
 from wdspec.spec.rules import apply_rules
 from wdspec.spec.spec import Spec
-from wdspec.spec.tree import Node, Position, scalars
+from wdspec.spec.tree import Node, Origin, Position, scalars
+from wdspec.spec.yaml import parse
 
 
 class PolicyOptions(NamedTuple):
@@ -144,6 +145,17 @@ def _find_repository(path: str) -> str | None:
     return None
 
 
+def _find_reference(file: str, origins: Iterable[Origin]) -> Node | None:
+    """The value in one of some specs that names a file: the place that a review sees."""
+    for origin in origins:
+        tree = None if origin.text is None else parse(origin.text, origin, Problems())
+        for node in () if tree is None else scalars(tree):
+            name = str(node.value).partition("#")[0]
+            if name and os.path.realpath(os.path.join(origin.directory, name)) == file:
+                return node
+    return None
+
+
 class _Variants:
     """The splits and environments of a file that were checked, and what was found in them, each once."""
 
@@ -184,14 +196,19 @@ class _Variants:
             return
         trees = (composition.top, *(leaf.own for leaf in composition.leaves))
         origins = {node.origin: node for tree in trees for node in scalars(tree)}
-        for origin, node in origins.items():
-            file = os.path.realpath(os.path.join(origin.directory, os.path.basename(origin.name)))
-            if origin.line(1) is not None and not file.startswith(self._repository):
+        files = {
+            origin: os.path.realpath(os.path.join(origin.directory, os.path.basename(origin.name)))
+            for origin in origins
+            if origin.text is not None
+        }
+        for origin, file in files.items():
+            if not file.startswith(self._repository):
                 message = (
                     f"this spec reads `{origin.name}`, which is outside of the repository {self._repository}"
                 )
                 hint = "copy it into the repository, where changes are reviewed"
-                self.add_problem("P103", node, message, hint, composition, problems)
+                at = _find_reference(file, (each for each in files if each is not origin))
+                self.add_problem("P103", at or origins[origin], message, hint, composition, problems)
 
     def missing(self) -> list[Problem]:
         """The problem that some pairs of splits and environments were not checked, if so."""

@@ -49,6 +49,11 @@ class Origin:
         self._text = text
         self._lines: list[str] | None = None
 
+    @property
+    def text(self) -> str | None:
+        """The whole text."""
+        return self._text
+
     def line(self, number: int) -> str | None:
         """Return a line, counted from 1; None if the file is shorter."""
         if self._lines is None:
