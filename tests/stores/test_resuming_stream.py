@@ -220,7 +220,8 @@ def test_new_bytes_after_a_backward_seek_are_progress():
 
 @pytest.fixture
 def two_responses(monkeypatch):
-    """A process that may have two responses, and reads no file."""
+    """A process that may have two responses, reads no file, and has no idle connections, as of other tests."""
+    monkeypatch.setattr(handles, "idle_closers", [])
     monkeypatch.setattr(handles._files, "value", handles.Handles(2))
     monkeypatch.setattr(handles._responses, "value", handles.Handles(2))
 
