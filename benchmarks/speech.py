@@ -1,13 +1,17 @@
-"""Speech: resampling compared with the bare library, and batches by seconds compared with lhotse on the same files.
+"""Speech: resampling compared with the bare library, and a job of speech recognition compared with lhotse.
 
     python benchmarks/speech.py [--lhotse PYTHON]
 
-`PYTHON` is the interpreter of an environment with lhotse. The contenders take turns, each in a process of its own on
-one core. Times are CPU times, and each figure is a median.
+The job: batches of 120 seconds of audio with little padding, noise from other files at a random ratio for half of the
+recordings, texts as ids of tokens, both padded with their lengths. `SPEC` is the whole job, and so is
+`lhotse_batches`; their lines are counted. `PYTHON` is the interpreter of an environment with lhotse. The contenders
+take turns on the same files, each in a process of its own on one core. Times are CPU times, and each figure is a
+median.
 """
 
 import argparse
 import gzip
+import inspect
 import io
 import json
 import os
@@ -21,91 +25,122 @@ import time
 from pathlib import Path
 
 SHARDS, CUTS, RATE = 8, 60, 16000
-BATCHES, SECONDS = 40, 120
+BATCHES = 40
+WORDS = [f"word{number}" for number in range(40)]
 
 
-def write_shar(folder):
-    """A directory of lhotse's: recordings of log-normal durations from 0.8 to 15 seconds, and their cuts."""
+def write_shar(folder, count, seconds, seed):
+    """A directory of lhotse's: recordings of log-normal durations around some seconds, at most 15, and their cuts."""
     import numpy as np
     import soundfile
 
-    rng = np.random.default_rng(0)
-    for shard in range(SHARDS):
+    rng = np.random.default_rng(seed)
+    os.mkdir(folder)
+    for shard in range(count):
         cuts = []
         with tarfile.open(f"{folder}/recording.{shard:06}.tar", "w") as tar:
             for number in range(CUTS):
-                count = int(np.clip(rng.lognormal(1.4, 0.6), 0.8, 15) * RATE)
-                samples = 0.1 * rng.standard_normal(count) + 0.3 * np.sin(np.arange(count) / (5 + number % 9))
+                size = int(np.clip(seconds * rng.lognormal(0, 0.6), 0.8, 15) * RATE)
+                samples = 0.1 * rng.standard_normal(size) + 0.3 * np.sin(np.arange(size) / (5 + number % 9))
                 file = io.BytesIO()
                 soundfile.write(file, samples, RATE, format="FLAC")
-                name, seconds = f"cut{shard}-{number}", count / RATE
+                name, length = f"cut{shard}-{number}", size / RATE
                 about = {
                     "id": name,
                     "sources": [{"type": "shar", "channels": [0], "source": ""}],
                     "sampling_rate": RATE,
-                    "num_samples": count,
-                    "duration": seconds,
+                    "num_samples": size,
+                    "duration": length,
                     "channel_ids": [0],
                 }
                 for ending, data in (("flac", file.getvalue()), ("json", json.dumps(about).encode())):
                     member = tarfile.TarInfo(f"{name}.{ending}")
                     member.size = len(data)
                     tar.addfile(member, io.BytesIO(data))
-                words = {"id": name, "recording_id": name, "start": 0, "duration": seconds, "text": "a text"}
-                cut = {"id": name, "start": 0, "duration": seconds, "channel": 0, "type": "MonoCut"}
+                text = " ".join(WORDS[: 1 + int(2 * length)])
+                words = {"id": name, "recording_id": name, "start": 0, "duration": length, "text": text}
+                cut = {"id": name, "start": 0, "duration": length, "channel": 0, "type": "MonoCut"}
                 cuts.append({**cut, "supervisions": [{**words, "channel": 0}], "recording": about})
         lines = "".join(json.dumps(cut) + "\n" for cut in cuts)
         Path(f"{folder}/cuts.{shard:06}.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
 
 
-def wdspec_batches(folder):
+def write_tokenizer(path):
+    """A tokenizer that knows the words."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    tokenizer = Tokenizer(models.WordLevel({word: n for n, word in enumerate(WORDS)}, unk_token=WORDS[0]))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.save(path)
+
+
+SPEC = """
+wdspec: 1
+name: asr
+seed: 1
+companions:
+  noise: {shards: noise/recording.*.tar, extensions: flac, decode: torch_audio+clip=8s}
+dataset:
+  - name: speech
+    shards: speech/cuts.*.jsonl.gz
+    format: jsonl
+    key: last_dot
+    join: {shards: speech/recording.*.tar, on: id}
+    companions: {noise: {source: noise, chance: 0.5}}
+    make:
+      clean: {segment: flac, duration: duration, decode: torch_audio}
+      audio: {add_noise: clean, noise: noise.flac, snr: 5..20}
+      ids: {tokenize: "supervisions[0].text", file: tokenizer.json}
+fields: audio ids
+batch:
+  cost: clean.seconds
+  max_cost: 120
+  window: 400
+  collate: {audio: {pad: {axis: -1, lengths: audio_lengths}}, ids: {pad: {lengths: ids_lengths}}}
+"""
+
+
+def wdspec_batches():
     import wdspec
 
-    spec = {
-        "dataset": [
-            {
-                "name": "speech",
-                "shards": f"{folder}/cuts.*.jsonl.gz",
-                "format": "jsonl",
-                "key": "last_dot",
-                "join": {"shards": f"{folder}/recording.*.tar", "on": "id"},
-                "make": {"audio": {"segment": "flac", "duration": "duration", "decode": "torch_audio"}},
-            }
-        ],
-        "fields": ["audio", "supervisions"],
-        "batch": {
-            "cost": "audio.seconds",
-            "max_cost": SECONDS,
-            "window": 1000,
-            "collate": {"audio": {"pad": {"axis": -1}}},
-        },
-        "epoch": {"batches": 100_000},
-    }
-    with wdspec.loader(spec, num_workers=0, rank=0, world_size=1) as loader:
-        for batch in loader:
-            (samples, _, lengths), _ = batch["audio"]
-            yield samples, lengths
+    Path("wdspec.yaml").write_text(SPEC)
+    for batch in wdspec.loader("wdspec.yaml", num_workers=0, rank=0, world_size=1):
+        yield batch["audio"][0], batch["audio_lengths"], batch["ids"], batch["ids_lengths"]
 
 
-def lhotse_batches(folder):
+def lhotse_batches():
     import torch
     from lhotse import CutSet
-    from lhotse.dataset import DynamicBucketingSampler
+    from lhotse.dataset import CutMix, DynamicBucketingSampler
     from lhotse.dataset.collation import collate_audio
     from lhotse.dataset.iterable_dataset import IterableDatasetWrapper
+    from tokenizers import Tokenizer
+    from torch.nn.utils.rnn import pad_sequence
 
     class Speech(torch.utils.data.Dataset):
-        def __getitem__(self, cuts):
-            return *collate_audio(cuts), [cut.supervisions[0].text for cut in cuts]
+        def __init__(self, noise):
+            self.mix = CutMix(noise, snr=(5, 20), p=0.5, pad_to_longest=False, random_mix_offset=True)
+            self.tokenizer = Tokenizer.from_file("tokenizer.json")
 
-    cuts = CutSet.from_shar(in_dir=folder, shuffle_shards=True, seed=0).repeat()
+        def __getitem__(self, cuts):
+            texts = [cut.supervisions[0].text for cut in cuts]
+            ids = [torch.tensor(self.tokenizer.encode(text).ids) for text in texts]
+            ids_lengths = torch.tensor([len(each) for each in ids])
+            return *collate_audio(self.mix(cuts)), pad_sequence(ids, batch_first=True), ids_lengths
+
+    cuts = CutSet.from_shar(in_dir="speech", shuffle_shards=True, seed=0).repeat()
+    noise = CutSet.from_shar(in_dir="noise").to_eager()
     sampler = DynamicBucketingSampler(
-        cuts, max_duration=SECONDS, num_buckets=10, shuffle=True, seed=0, buffer_size=2000
+        cuts, max_duration=120, num_buckets=10, shuffle=True, seed=0, buffer_size=2000
     )
-    for samples, lengths, _ in torch.utils.data.DataLoader(
-        IterableDatasetWrapper(Speech(), sampler), batch_size=None, num_workers=0
-    ):
-        yield samples, lengths
+    dataset = IterableDatasetWrapper(Speech(noise), sampler)
+    yield from torch.utils.data.DataLoader(dataset, batch_size=None, num_workers=0)
+
+
+def count_lines():
+    """Lines that are neither empty nor a comment: of the spec, and of the body of the script."""
+    script = inspect.getsource(lhotse_batches).splitlines()[1:]
+    return [sum(bool(line.strip()) for line in lines) for lines in (SPEC.splitlines(), script)]
 
 
 def measure(contender, folder):
@@ -113,12 +148,13 @@ def measure(contender, folder):
     import torch
 
     torch.set_num_threads(1)
-    batches = {"wdspec": wdspec_batches, "lhotse": lhotse_batches}[contender](folder)
+    os.chdir(folder)
+    batches = {"wdspec": wdspec_batches, "lhotse": lhotse_batches}[contender]()
     for _ in range(3):
         next(batches)
     start, count, total, real = time.process_time(), 0, 0, 0
     for _ in range(BATCHES):
-        samples, lengths = next(batches)
+        samples, lengths, _, _ = next(batches)
         count, total, real = count + len(lengths), total + samples.numel(), real + int(lengths.sum())
     seconds = time.process_time() - start
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
@@ -161,8 +197,11 @@ def main():
         measure(*options.measure)
         return
     compare_resampling()
+    print("lines: {} of the spec, {} of the script with lhotse".format(*count_lines()))
     with tempfile.TemporaryDirectory() as folder:
-        write_shar(folder)
+        write_shar(f"{folder}/speech", SHARDS, 4, 0)
+        write_shar(f"{folder}/noise", 2, 10, 1)
+        write_tokenizer(f"{folder}/tokenizer.json")
         pythons = {"wdspec": sys.executable} | ({"lhotse": options.lhotse} if options.lhotse else {})
         found = {name: [] for name in pythons}
         for _ in range(5):

@@ -121,8 +121,8 @@ def defaults_of_null(composition: Composition) -> Findings:
     """`default: null`, which is no default, since null leaves a key out. Next to an inherited step, it removes one."""
     for leaf, source, _ in makes_of(composition):
         own = leaf.own.map_at("make")
-        for name, recipe in source.make.items() if own is not None else ():
-            step = own.map_at(name)
+        for name, recipe in source.make.items():
+            step = None if own is None else own.map_at(name)
             if step is not None and recipe.step in step.entries and is_null(step.value_or_self("default")):
                 message = f"`default: null` of `{name[:60]}` has no effect: null leaves a key out"
                 hint = "write `missing: none` in the source to get None"
