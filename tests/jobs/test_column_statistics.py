@@ -175,6 +175,11 @@ def test_values_of_every_type_agree_with_their_statistics(options, tmp_path):
     assert found["sources"]["a"]["without_checksums"] == (not options["write_page_checksum"])
 
 
+def test_columns_that_become_one_field_are_one_problem(tmp_path):
+    write(tmp_path, pa.table({"u": [1, 2], "U": [3, 4]}))
+    assert [each["code"] for each in check(tmp_path)["problems"]] == ["D206"]
+
+
 def test_check_says_that_a_file_has_no_page_checksums(tmp_path):
     table = pa.table({"x": [1, 2, 3]})
     for options, says in ({}, True), ({"write_page_checksum": True}, False):

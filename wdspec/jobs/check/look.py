@@ -202,12 +202,12 @@ class _Reading:
                 if not resumed:
                     self._compare_name(opened.compression)
                 process = self._read(opened, watch, process, torn, budget)
+                with suppress(ShardError):  # was reported above
+                    if (kinds := opened.kinds()) is not None and not resumed:
+                        columns = json.dumps(dict(kinds), ensure_ascii=False)
+                        watch.facts.columns[columns] = Seen(1, watch.place(0, 0, ""))
             watch.facts.bytes = opened.next_offset
             self.facts.lacks_checksums = verification.lacks_checksums
-            with suppress(ShardError):  # was reported above
-                if (kinds := opened.kinds()) is not None and not resumed:
-                    columns = json.dumps(dict(kinds), ensure_ascii=False)
-                    watch.facts.columns[columns] = Seen(1, watch.place(0, 0, ""))
             broken = opened.broken
             if opened.unjoined:
                 more = f"{pluralize(opened.unjoined, 'sample')} that the shard lacks, which are not read"
