@@ -69,7 +69,9 @@ def test_the_metrics_equal_the_stats(tmp_path, workers):
     assert found["wdspec.batches", own] == 20
     assert found["wdspec.wait.time", own] == stats.waited
     assert stats.seconds <= found["wdspec.time", own] <= later.seconds
-    assert found["wdspec.batches.ahead", own] == found["wdspec.retries", own] == 0
+    assert found["wdspec.batches.ahead", own] == 0
+    # Other threads of this process, left by other tests, may retry meanwhile.
+    assert stats.flat()["retries"] <= found["wdspec.retries", own] <= later.flat()["retries"]
     for name, source in stats.sources.items():
         mine = (own, ("wdspec.source", name))
         assert found["wdspec.samples", *mine] == source.delivered
