@@ -139,8 +139,7 @@ class Here:
                 parts = read(number)
                 try:
                     items = assemble(number, parts)
-                    if must_count:
-                        counts = self._run.count(parts)
+                    counts = self._run.count(parts) if must_count else None
                 except BaseException as error:
                     reader.fail(error)
                     raise
