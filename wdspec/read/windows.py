@@ -14,7 +14,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice, repeat
 from math import inf
 from operator import itemgetter
@@ -399,12 +399,10 @@ def _cut(whole: Candidate, piece: windows.Piece, pack: Packing, lost: set[int]) 
     """Return a candidate for a part of a sample. Samples of which a part cannot be decoded are added to `lost`."""
     cost, sums, weight, value, raw, finish, ordinal, of_parts = whole
     _, start, stop = piece
-    if (start, stop) == (0, cost) and finish.process is not None:
-        process = finish.process
-    else:
+    if (start, stop) != (0, cost) or finish.process is None:
         process = _cutting(finish, int(cost), piece, pack, lost)
-    part = replace(finish, process=process, is_rest=start > 0)
-    return float(stop - start), sums, weight, value, raw, part, ordinal, of_parts
+        finish = Finish(process, finish.budget, finish.drops, finish.is_counted, is_rest=start > 0)
+    return float(stop - start), sums, weight, value, raw, finish, ordinal, of_parts
 
 
 def _cutting(finish: Finish, length: int, piece: windows.Piece, pack: Packing, lost: set[int]) -> Process:
