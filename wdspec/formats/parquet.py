@@ -98,11 +98,12 @@ class ParquetTable:
                 return None  # read bit by bit
             ranges += self._ranges(chunks) if found.rows else []
         first = min(FIRST, self.size)
-        tails = (
-            [max(first, self.size - first)] if first < self.size else []
-        )  # what the first has is not read again
-        tails += [self.size - self._footer_size] if self._footer_size > first else []
-        return [(0, first), *((each, self.size) for each in tails), *join_near(ranges)]
+        tails = []
+        if first < self.size:  # what the first request has is not read again
+            tails.append((max(first, self.size - first), self.size))
+        if self._footer_size > first:
+            tails.append((self.size - self._footer_size, self.size))
+        return [(0, first), *tails, *join_near(ranges)]
 
     def close(self) -> None:
         if self._stream is not None:

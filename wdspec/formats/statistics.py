@@ -91,13 +91,8 @@ class _Column:
 
     def __init__(self, path: str, leaf: int, leaves: int, bounds: Bounds, kind: Any, program: str) -> None:
         self.path = path
-        self._leaf, self._leaves, self._bounds, self._kind, self._program = (
-            leaf,
-            leaves,
-            bounds,
-            kind,
-            program,
-        )
+        self._leaf, self._leaves = leaf, leaves
+        self._bounds, self._kind, self._program = bounds, kind, program
         self._least: Any = None
         self._most: Any = None
         self._nulls: int | None = 0 if leaves == 1 else None

@@ -32,9 +32,8 @@ def judge(place: Place, subject: str, patterns: tuple[str, ...], sees_all: bool)
     """
     if place.unknown:
         return Answer.UNKNOWN, ""
-    ask = (
-        _judge.__wrapped__ if isinstance(place.many, tuple) else _judge
-    )  # a list may be long, and would be kept
+    # A list may be long, and the cache would keep it.
+    ask = _judge.__wrapped__ if isinstance(place.many, tuple) else _judge
     return ask(place.text, place.many, place.base, subject, patterns, sees_all and subject != "scheme")
 
 
