@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from operator import itemgetter
+from functools import reduce
+from operator import add, itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,15 +34,10 @@ class Amount(NamedTuple):
     tokens: int | None = 0
     """Tokens, without padding."""
 
-    def plus(self, other: tuple[Any, Any, Any]) -> Amount:
-        """Return the sum; unknown where one of the two is."""
-        (samples, cost, tokens), (more_samples, more_cost, more_tokens) = self, other
-        total = (  # without calls: each batch adds up those of its sources
-            None if samples is None or more_samples is None else samples + more_samples,
-            None if cost is None or more_cost is None else cost + more_cost,
-            None if tokens is None or more_tokens is None else tokens + more_tokens,
-        )
-        return tuple.__new__(Amount, total)
+    def plus(self, *others: tuple[Any, Any, Any]) -> Amount:
+        """Return the sum, added up one after the other; unknown where one of them is."""
+        columns = zip(self, *others, strict=True)
+        return Amount(*(None if None in column else reduce(add, column) for column in columns))
 
 
 Amounts = dict[str, Amount]
@@ -96,7 +92,7 @@ def count_tokens(sample: Mapping[str, Any], fields: TokenFields) -> int | None:
     return None
 
 
-Counts = dict[str, tuple[int, "float | None", "int | None"]]
+Counts = dict[str, tuple["int | None", "float | None", "int | None"]]
 """Source -> how much a batch has of it: as `Amount`, in plain tuples, which are sent faster."""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from math import inf
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from wdspec.planning.passes import WindowPlace
 from wdspec.read.fetching import STOP, Fetcher, LookAhead, Objects
@@ -36,8 +36,7 @@ class FetchingStream(SourceStream):
     def close(self) -> None:
         """Close the open shards, and give up the objects that are read ahead."""
         super().close()
-        if isinstance(samples := self.__dict__.get("_samples"), Generator):
-            samples.close()
+        cast(Generator[Sample, None, None], self._samples).close()
 
     def _iterate_ordered(self) -> Iterator[Sample]:
         if not self._source.looks_ahead:

@@ -14,7 +14,7 @@ from wdspec.base.errors import UsageError
 from wdspec.fields import memory
 from wdspec.planning.draws import Draws, ScheduledDraws
 from wdspec.planning.keys import key64
-from wdspec.planning.passes import PositionNames, WindowedPass
+from wdspec.planning.passes import Pass, PositionNames, WindowedPass
 from wdspec.planning.past import Changes, Past
 from wdspec.planning.plan import Batching, Plan
 from wdspec.planning.shares import LiveShares, ScheduleSegment, live_segments
@@ -76,6 +76,8 @@ class Reader:
         """The shares that were set, by which batches are drawn, and earlier specs."""
         if plan.finite is None:
             self._usual: Draws | ScheduledDraws = plan.draws()
+        else:
+            self._pass = self._read_pass(plan.finite)
         collate = spec.batch and spec.batch.collate
         stacked = None if self._has_sections or (collate and collate.call) else spec.batch
         tables = (each for each in self._sources if may_be_table(each.plan.shards[0].text))
@@ -291,11 +293,9 @@ class Reader:
             sources.append(live if live.plan == source else replace(live, plan=source))
         return Reading(past.until, plan, sources, plan.draws(), partial(past.segment, plan))
 
-    @cached_property
-    def _pass(self) -> tuple[PassReading, FirstSample]:
-        """What reads the pass, and its first sample."""
-        finite, pack = self.plan.finite, None if self._planner is None else self._planner.batch.pack
-        assert finite is not None, "the plan is a pass"
+    def _read_pass(self, finite: Pass) -> tuple[PassReading, FirstSample]:
+        """Return what reads the pass, and its first sample."""
+        pack = None if self._planner is None else self._planner.batch.pack
         packed = () if pack is None else pack.fields
         supply = self._supply
         first = FirstSample(finite, self._sources, packed, None if supply is None else supply.apart)

@@ -9,7 +9,6 @@ import logging
 import struct
 from collections import deque
 from collections.abc import Iterator, Sequence
-from functools import cached_property
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -220,6 +219,7 @@ class SourceStream:
         self._restarts = deque([RestartPoint(state.ordinal, *self._lanes.position)])
         """Where reading can start again, ascending; the first one is for the oldest sample in the buffer."""
         self._packed: tuple[RestartPoint, bytearray] | None = None
+        self._samples = self._iterate_ordered() if self._is_ordered else self._iterate_shuffled()
 
     @property
     def state(self) -> StreamState:
@@ -247,10 +247,6 @@ class SourceStream:
 
     def __iter__(self) -> Iterator[Any]:
         return self._samples
-
-    @cached_property
-    def _samples(self) -> Iterator[Any]:
-        return self._iterate_ordered() if self._is_ordered else self._iterate_shuffled()
 
     def take(self, count: int) -> list[Any]:
         """Return the next samples."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, repeat
@@ -31,7 +31,7 @@ from wdspec.fields.samples import MAX_LAYOUTS
 from wdspec.planning import windows
 from wdspec.planning.keys import key64
 from wdspec.planning.passes import WindowPlace
-from wdspec.read.counts import CountedSamples, Counts, TokenFields, sum_tokens, token_fields
+from wdspec.read.counts import Amount, CountedSamples, Counts, TokenFields, sum_tokens, token_fields
 from wdspec.read.error_budget import ErrorBudget
 from wdspec.read.sections import Begun, SectionDraws
 from wdspec.read.slot import Part, Slot
@@ -448,13 +448,12 @@ def give(batch: PlannedBatch, planner: WindowPlanner) -> CostedSamples:
     """Return the samples of a batch, decoded and counted. Those that cannot be decoded are left out."""
     samples, lost = CostedSamples(), list[int]()
     """The number of samples before each one that is left out."""
-    by_finish: dict[Finish, list[float]] = {}
+    by_finish = defaultdict[Finish, list[float]](list)
     """The costs of the samples to which the same is still to be done."""
     finish, process, costs = None, None, list[float]()
     for cost, _, _, _, raw, other, ordinal, _ in batch:  # faster than columns, as most samples need no more
         if other is not finish:
-            finish, process = other, other.process
-            costs = by_finish.get(finish) or by_finish.setdefault(finish, [])
+            finish, process, costs = other, other.process, by_finish[other]
         sample = raw if process is None else process(raw, ordinal)
         if sample is None:
             lost.append(len(samples))
@@ -465,20 +464,20 @@ def give(batch: PlannedBatch, planner: WindowPlanner) -> CostedSamples:
     for at in lost:
         del given[at]
     samples.costs = list(map(COST, given))
-    with_tokens: dict[Finish, list[Sample]] = {finish: [] for finish in by_finish}
-    if any(planner.token_fields.values()):
-        for sample, candidate in zip(samples, given, strict=True):
-            with_tokens[candidate[5]].append(sample)
-    samples.amounts = {}
+    tokens = _sum_tokens(samples, given, planner) if any(planner.token_fields.values()) else {}
+    amounts: Counts = {}
     for finish, costs in by_finish.items():
-        _count(finish, costs, with_tokens[finish], samples.amounts, planner)
+        amount = _count(finish, costs, tokens.get(finish))
+        before = amounts.get(source := finish.budget.source)
+        amounts[source] = amount if before is None else Amount(*before).plus(amount)
+    if planner.cost is None:
+        amounts = {source: (number, None, found) for source, (number, _, found) in amounts.items()}
+    samples.amounts = amounts
     return samples
 
 
-def _count(
-    finish: Finish, costs: Sequence[float], samples: Sequence[Sample], amounts: Counts, planner: WindowPlanner
-) -> None:
-    """Count samples of a batch, which are decoded and of one source; and the tokens of those that may have some."""
+def _count(finish: Finish, costs: Sequence[float], tokens: int | None) -> tuple[int, float, int | None]:
+    """Count samples of a batch to which the same was done; return how many they are, their cost, and their tokens."""
     budget, number, cost = finish.budget, len(costs), sum(costs)
     budget.cost += cost
     if finish.process is None and not finish.is_counted:  # otherwise, it counts them
@@ -486,14 +485,21 @@ def _count(
     if finish.is_rest:
         budget.delivered -= number
         number = 0
-    fields = planner.token_fields[budget.source]
-    found = sum_tokens(samples, fields, planner.batch.pack is not None) if fields else None
-    count, before, tokens = amounts.get(budget.source, (0, 0, 0))
-    amounts[budget.source] = (
-        count + number,
-        None if planner.cost is None or before is None else before + cost,
-        None if tokens is None or found is None else tokens + found,
-    )
+    return number, cost, tokens
+
+
+def _sum_tokens(
+    samples: Sequence[Sample], batch: PlannedBatch, planner: WindowPlanner
+) -> dict[Finish, int | None]:
+    """Return the tokens of the samples of a batch, by what was done to them."""
+    of_finish = defaultdict[Finish, list[Sample]](list)
+    for sample, candidate in zip(samples, batch, strict=True):
+        of_finish[candidate[5]].append(sample)
+    is_packed = planner.batch.pack is not None
+    return {
+        finish: sum_tokens(own, planner.token_fields[finish.budget.source], is_packed)
+        for finish, own in of_finish.items()
+    }
 
 
 def _name(error: Exception) -> WdspecError:

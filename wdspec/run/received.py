@@ -20,8 +20,8 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from itertools import islice
-from typing import Any
+from itertools import chain
+from typing import Any, cast
 
 import numpy as np
 
@@ -46,6 +46,13 @@ Received = dict[int, "Amounts | None"]
 """Canonical rank -> how much of each source was received of it; None if that is unknown."""
 StepCounts = tuple["Counts | None", ...]
 """How much of each source a step has, for each canonical rank that is read here."""
+Known = dict[int, tuple[int, "Amounts | None"]]
+"""Canonical rank -> what was received of it, up to a step."""
+Part = tuple[StepCounts, int, "int | None"]
+"""A part of a step: that of the canonical ranks at places first..stop-1 of this rank."""
+
+_MOST_PARTS = 64
+"""Parts of steps that are added up at once, which is faster than one after the other."""
 
 _MOST_RANDOM = 1 << 30
 """Draws of a canonical rank with `draw: random` that are counted for a state; this takes some seconds."""
@@ -210,6 +217,21 @@ def resume_received(
     }
 
 
+def _add_parts(known: Known, parts: Sequence[Part]) -> Known:
+    """Return what was received, with parts of steps added."""
+    totals: Known = {}
+    for at, (rank, (step, total)) in enumerate(known.items()):
+        own = [counts[at] for counts, first, stop in parts if first <= at and (stop is None or at < stop)]
+        if total is None or None in own:
+            totals[rank] = step, None
+            continue
+        more: dict[str, list[tuple[Any, Any, Any]]] = {}
+        for name, amount in chain.from_iterable(map(dict.items, cast("list[Counts]", own))):
+            more.setdefault(name, []).append(amount)
+        totals[rank] = step, total | {name: total[name].plus(*amounts) for name, amounts in more.items()}
+    return totals
+
+
 class Receipts:
     """What the training loop received on this rank. Another thread, such as that of an exporter, may ask for it.
 
@@ -233,11 +255,12 @@ class Receipts:
         if received is None:
             step, given, received = 0, 0, {rank: {} for rank in run.canonical_ranks}
         nothing = {source.name: run.nothing_of(source.name) for source in run.plan.sources}
-        self._known = {
+        known = {
             rank: (step + (at < given), None if total is None else {**nothing, **total})
             for at, (rank, total) in enumerate(received.items())
         }
-        """For each canonical rank, what was received up to a step; replaced at once, unless steps are added."""
+        self._known: tuple[Known, list[Part]] = known, []
+        """What was received, and parts of steps that are not in it yet; replaced at once, unless parts are added."""
 
     @cached_property
     def _planned(self) -> PlannedCounts:
@@ -245,14 +268,10 @@ class Receipts:
 
     def add(self, counts: StepCounts, first: int, stop: int | None = None) -> None:
         """Count a part of a step: that of the canonical ranks at places first..stop-1 of this rank."""
-        for (rank, (at, total)), step in islice(
-            zip([*self._known.items()], counts, strict=True), first, stop
-        ):
-            if total is None or step is None:
-                self._known[rank] = at, None
-                continue
-            for name, amount in step.items():
-                total[name] = total[name].plus(amount)
+        parts = self._known[1]
+        parts.append((counts, first, stop))
+        if len(parts) == _MOST_PARTS:
+            self._known = _add_parts(*self._known), []
 
     def upto(self, step: int, given: int, skipped: StepRanges) -> Received:
         """Return what was received up to a position.
@@ -262,12 +281,16 @@ class Receipts:
             given: its items that were yielded already.
             skipped: the steps that were skipped.
         """
-        if not self._run.counts_steps:
-            self._known = {
+        totals, parts = self._known
+        if self._run.counts_steps:
+            totals = _add_parts(totals, parts)
+        else:
+            totals = {
                 rank: self._advance(rank, known, step + (at < given), skipped)
-                for at, (rank, known) in enumerate(self._known.items())
+                for at, (rank, known) in enumerate(totals.items())
             }
-        return {rank: total for rank, (_, total) in self._known.items()}
+            self._known = totals, parts
+        return {rank: total for rank, (_, total) in totals.items()}
 
     def _advance(
         self, rank: int, known: tuple[int, Amounts | None], step: int, skipped: StepRanges

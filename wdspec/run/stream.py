@@ -26,7 +26,6 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from functools import cached_property
 from typing import Any
 
 from wdspec.base.errors import UsageError
@@ -151,12 +150,14 @@ class Stream:
     def _count_from(self, received: Received | None) -> None:
         """Count what is received from here on, by the shares of now; None if what was before follows from here."""
         self._counted_from = self.step, self.items_given, received
-        self.__dict__.pop("_receipts", None)
+        self._counted_since: Receipts | None = None
 
-    @cached_property
+    @property
     def _receipts(self) -> Receipts:
         """What was received; built when it is first needed, which in plain mixes is when someone asks for it."""
-        return Receipts(self.run, *self._counted_from, self.changes.segments)
+        if self._counted_since is None:
+            self._counted_since = Receipts(self.run, *self._counted_from, self.changes.segments)
+        return self._counted_since
 
     @property
     def received(self) -> Received:
