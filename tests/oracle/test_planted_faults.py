@@ -70,12 +70,6 @@ FAULTS = {
         "while len(self._lanes) < width and self.next_turn < self._last_turn:",
         r"",
     ),
-    "the end of a pass is not in the state": (
-        "read/source.py",
-        "self._end = self._read if rest else 0",
-        "self._end = 0",
-        r"",
-    ),
     "a changed shuffle applies one sample later": (
         "read/source.py",
         "in_progress._replace(until=until)",

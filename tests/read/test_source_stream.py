@@ -308,6 +308,18 @@ def lean(source, slot=0, state=StreamState()):  # noqa: B008
     return LeanStream(source, slot, state)
 
 
+@pytest.mark.parametrize("open_stream", [stream_of, lean])
+def test_a_shard_that_grew_after_its_pass_was_read_to_the_end_is_detected(open_stream):
+    stream = open_stream(source_of([50], 40))
+    reading = iter(stream)
+    while not stream.state.end:
+        next(reading)
+    with pytest.raises(
+        ShardError, match=r"sample 49 was read before .* ends with sample 54: the shards have changed"
+    ):
+        next(iter(open_stream(source_of([55], 40), 0, stream.state)))
+
+
 @given(source=sources.filter(fruitful), slot=st.integers(0, 3))
 @settings(deadline=None, max_examples=60)
 def test_a_lean_stream_delivers_shards_in_plan_order_sorted_by_release(source, slot):

@@ -106,7 +106,7 @@ class LeanStream(SourceStream):
             ended = len(raws) < wanted
             self._buffer.update(zip(range(first, self._read), map(_take_over, raws), strict=True))
             raws.clear()
-            if out:
+            if out or self._end:
                 self._forget(out, first, ended)
             if not self._watch.has_sample:
                 self._watch.check(next(iter(self._buffer), self._read))

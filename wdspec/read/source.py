@@ -317,7 +317,7 @@ class SourceStream:
                 ended = len(raws) < wanted
                 buffer.update(zip(range(first, self._read), raws, strict=True))
                 raws.clear()
-                if releases.out:
+                if releases.out or self._end:
                     self._forget(releases.out, first, ended)
                 if not watch.has_sample:
                     watch.check(next(iter(buffer), self._read))
