@@ -6,7 +6,7 @@ The job: batches of 120 seconds of audio with little padding, noise from other f
 recordings, texts as ids of tokens, both padded with their lengths. `SPEC` is the whole job, and so is
 `lhotse_batches`; their lines are counted. `PYTHON` is the interpreter of an environment with lhotse. The contenders
 take turns on the same files, each in a process of its own on one core. Times are CPU times, and each figure is a
-median.
+median. Samples per second favor who happens to draw short samples in these batches; minutes of sound per second do not.
 """
 
 import argparse
@@ -79,7 +79,7 @@ wdspec: 1
 name: asr
 seed: 1
 companions:
-  noise: {shards: noise/recording.*.tar, extensions: flac, decode: torch_audio+clip=8s}
+  noise: {shards: noise/recording.*.tar, extensions: flac, decode: torch_audio}
 dataset:
   - name: speech
     shards: speech/cuts.*.jsonl.gz
@@ -144,7 +144,7 @@ def count_lines():
 
 
 def measure(contender, folder):
-    """Print samples per second of CPU, the share of padding, and the memory."""
+    """Print samples and minutes of sound per second of CPU, the share of padding, and the memory."""
     import torch
 
     torch.set_num_threads(1)
@@ -158,7 +158,7 @@ def measure(contender, folder):
         count, total, real = count + len(lengths), total + samples.numel(), real + int(lengths.sum())
     seconds = time.process_time() - start
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(json.dumps([count / seconds, 100 * (1 - real / total), peak]))
+    print(json.dumps([count / seconds, real / RATE / 60 / seconds, 100 * (1 - real / total), peak]))
 
 
 def compare_resampling():
@@ -211,8 +211,10 @@ def main():
                 done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
                 found[name].append(json.loads(done.stdout))
         for name, figures in found.items():
-            speed, padding, peak = (statistics.median(column) for column in zip(*figures, strict=True))
-            print(f"{name}: {speed:.0f} samples/s, {padding:.1f}% padding, {peak:.0f} MB")
+            speed, minutes, padding, peak = map(statistics.median, zip(*figures, strict=True))
+            print(
+                f"{name}: {speed:.0f} samples/s, {minutes:.1f} min of sound/s, {padding:.1f}% padding, {peak:.0f} MB"
+            )
 
 
 if __name__ == "__main__":

@@ -68,7 +68,7 @@ class MadeField:
     def __init__(self, name: str, recipe: Recipe, missing: str, numbers_of: NumbersOf | None) -> None:
         self.name, self.recipe, self._missing = name, recipe, missing
         self._numbers_of = numbers_of if recipe.draws else None
-        self.origins, self._optional = recipe.origins, recipe.optional
+        self.origins, self._optional, self.in_parts = recipe.origins, recipe.optional, recipe.in_parts
         self.fields = (name, *recipe.results)
         self._unread = recipe.unread
         self._step: Step | None = None

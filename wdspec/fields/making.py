@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from wdspec.base.errors import FieldError, WdspecError
+from wdspec.fields.audio_file import open_audio
 from wdspec.fields.extensions import Naming, is_reserved
 from wdspec.fields.made_field import MadeField, NumbersOf
 from wdspec.fields.measures import walk
@@ -81,7 +82,7 @@ class MakingFields(SampleFields):
                 elif name not in held:
                     at = {**sample, **held} if held else sample
                     found = (
-                        [self._find(at, beside, path) for path in entry.origins]
+                        [self._find(at, beside, path, path in entry.in_parts) for path in entry.origins]
                         if beside
                         else [walk(at.get(str(path[0]), MISSING), path, True) for path in entry.origins]
                     )
@@ -97,8 +98,11 @@ class MakingFields(SampleFields):
         """Whether an entry is made of companions only: it is null where none are drawn."""
         return all(path[0] in self.companions for path in entry.origins)
 
-    def _find(self, at: Mapping[str, Any], beside: Mapping[str, Any], path: Path) -> Any:
+    def _find(self, at: Mapping[str, Any], beside: Mapping[str, Any], path: Path, in_parts: bool) -> Any:
         """Return the value at a path in a sample or its companions; None or MISSING if there is none.
+
+        Args:
+            in_parts: whether a recording may still be in its file.
 
         Raises:
             FieldError: a companion has no such value.
@@ -107,9 +111,13 @@ class MakingFields(SampleFields):
         if name not in beside:
             return walk(at.get(name, MISSING), path, True)
         value = beside[name]
+        if value is None:
+            return None
+        if not (in_parts and len(path) == 2 and isinstance(value, dict)):
+            open_audio(value, path[1:])
         if isinstance(value, list) and len(path) > 1 and isinstance(path[1], str) and path[1] != EACH:
             return [walk(each, path, False) for each in value]
-        return None if value is None else walk(value, path, False)
+        return walk(value, path, False)
 
     def load(self) -> None:
         """Read the files of the steps, before workers are forked."""

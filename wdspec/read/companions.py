@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from typing import Any
 
 from wdspec.base.errors import warn_user
+from wdspec.fields.audio_file import AudioFile, current
 from wdspec.fields.samples import COMPANIONS, Drawn
 from wdspec.planning.companions import chance_key
 from wdspec.planning.keys import random64
@@ -168,20 +170,55 @@ def _decoding(process: Process) -> Process:
 
 
 class _Held:
-    """A `Wrapper` that makes of raw companions what a stream yields: decoded only if some may be left out."""
+    """A `Wrapper` that makes of raw companions what a stream yields: decoded only if some may be left out.
+
+    What is not decoded there is, if possible, later decoded without its recordings.
+    """
 
     def decodes_first(self, parts: SourceParts) -> bool:
         return parts.drops_decoded
 
     def __call__(self, source: LiveSource, process: Process) -> Callable[..., Any]:
         if not source.parts.drops_decoded:
-            return lambda raw, ordinal: (process, raw, ordinal)
+            use = process if source.parts.transform.reads_values else _leaving_audio(process, source.budget)
+            return lambda raw, ordinal: (use, raw, ordinal)
 
         def decode(raw: Sample, ordinal: int) -> Drawn | None:
             sample = process(raw, ordinal)
             return None if sample is None else (lambda raw, ordinal: sample, raw, ordinal)
 
         return decode
+
+
+def _leaving_audio(process: Process, budget: ErrorBudget) -> Process:
+    """Return a function that decodes raw companions without their recordings, which are then `AudioFile`s.
+
+    A recording of which a part turns out to be damaged is decoded once more by `process`, which knows what to do.
+    """
+
+    def decode(raw: Sample, ordinal: int) -> Sample | None:
+        current.leaves_audio = True
+        try:
+            sample = process(raw, ordinal)
+        finally:
+            current.leaves_audio = False
+        for field, value in (sample or {}).items():
+            if value.__class__ is AudioFile:
+                value.again = partial(_field_of, decode_again, raw, ordinal, field)
+            elif value.__class__ is list and AudioFile in map(type, value):
+                return decode_again(raw, ordinal)
+        return sample
+
+    def decode_again(raw: Sample, ordinal: int) -> Sample | None:
+        budget.delivered -= 1
+        return process(raw, ordinal)
+
+    return decode
+
+
+def _field_of(process: Process, raw: Sample, ordinal: int, field: str) -> Any:
+    sample = process(raw, ordinal)
+    return None if sample is None else sample[field]
 
 
 class Companions(Part[Any]):

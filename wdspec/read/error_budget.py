@@ -190,7 +190,7 @@ class ErrorBudget(SourceCounts):
         record = _describe(error, place)
         tell_place(error, source=self.source, **place)
         file = place.get("url") if cause == "shard" else (place.get("url"), place.get("key"))
-        if is_mistake(error) or self._fails_everywhere(error, file):
+        if is_mistake(error) or self._is_of_another(error) or self._fails_everywhere(error, file):
             _note_lack(error)
             raise error
         if not self.errors.skips(cause):
@@ -228,6 +228,10 @@ class ErrorBudget(SourceCounts):
             )
             self._said |= {text}
         self._check(error)
+
+    def _is_of_another(self, error: Exception) -> bool:
+        """Whether an error is one of another source: that of a companion, whose own policy does not skip it."""
+        return isinstance(error, WdspecError) and error.place.get("source", self.source) != self.source
 
     def _fails_everywhere(self, error: Exception, file: object) -> bool:
         """Whether an error that could be one of a file is one of the login or the disk, as those before it show."""

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from wdspec.base.errors import FieldError, LeftOutError, SpecError, warn_user
 from wdspec.base.user_code import check_arguments, import_function
+from wdspec.fields.audio_file import open_audio
 from wdspec.fields.decode import UserDecoderError
 from wdspec.fields.expect import UnexpectedValueError, expectation_step
 from wdspec.fields.samples import COMPANIONS, MADE, PASS, SampleFields, decode_items
@@ -293,6 +294,11 @@ class Transform:
         return fields_set_by(self.maps[: self.own_maps], self.tags or (), self.maps[self.own_maps :])
 
     @property
+    def reads_values(self) -> bool:
+        """Whether a step reads the values of a sample after they are decoded."""
+        return bool(self.has_functions or self.expect or self.fields.made)
+
+    @property
     def only_decodes(self) -> bool:
         """Whether samples are decoded without drawing numbers, and nothing else is done to them."""
         later: Any = self.tags or self.expect or self.keep is not None or self.need
@@ -432,7 +438,7 @@ class Transform:
         names = self.fields.companions
 
         def add(sample: Sample, number: int) -> Sample:
-            sample.update(drop(sample))
+            sample.update({field: open_audio(each) for field, each in drop(sample).items()})
             return sample
 
         def drop(sample: Sample, number: int = 0) -> dict[str, Any]:

@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 import io
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from wdspec.fields.audio_file import AudioFile, current
 from wdspec.fields.codecs.recording import Recording
 from wdspec.fields.scale import Numbers
 from wdspec.fields.values import Audio
@@ -31,9 +32,31 @@ class AudioDecoder:
     is_torch: bool
     sounding: Any = None
 
-    def __call__(self, data: bytes, factor: float | None = None, numbers: Numbers | None = None) -> Audio:
-        """Return the recording. Raises as `Recording`; UsageError if an option needs random numbers and has none."""
-        return self.read(Recording(data), 0, None, numbers)
+    def __call__(
+        self, data: bytes, factor: float | None = None, numbers: Numbers | None = None
+    ) -> Audio | AudioFile:
+        """Return the recording; an `AudioFile` in a thread that leaves recordings in their files.
+
+        Raises as `Recording`; UsageError if an option needs random numbers and has none.
+        """
+        recording = Recording(data)
+        left = self._leave(recording, numbers) if current.leaves_audio else None
+        return self.read(recording, 0, None, numbers) if left is None else left
+
+    def _leave(self, recording: Recording, numbers: Numbers | None) -> AudioFile | None:
+        """Return a recording in its file; None if no part of it can be read without the rest, with the same values."""
+        if not recording.can_seek:
+            return None
+        sounding, first, stop = self.sounding, 0, recording.length()
+        if sounding is not None:
+            found = sounding.without_clip(recording, numbers)
+            if found is None:
+                return None
+            sounding, first, stop = found
+        of_part = replace(self, sounding=sounding)
+        return AudioFile(
+            stop - first, lambda start, end: of_part.read(recording, first + start, first + end, numbers)
+        )
 
     def read(self, recording: Recording, first: int, stop: int | None, numbers: Numbers | None) -> Audio:
         """Return a part of a recording.
@@ -71,12 +94,12 @@ def read_audio(data: bytes) -> Audio:
             other errors.)
         UsageError: the library that reads this format is not installed.
     """
-    return audio_decoder("audio")(data)
+    return audio_decoder("audio").read(Recording(data), 0, None, None)
 
 
 def read_torch_audio(data: bytes) -> Audio:
     """Like `read_audio`, with a torch tensor, as `torchaudio.load` returned it."""
-    return audio_decoder("torch_audio")(data)
+    return audio_decoder("torch_audio").read(Recording(data), 0, None, None)
 
 
 @dataclass(frozen=True)

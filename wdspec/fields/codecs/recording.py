@@ -55,9 +55,14 @@ class Recording:
         self.estimate = frames
         """The number of samples in the header, which is exact in most formats."""
 
+    @property
+    def can_seek(self) -> bool:
+        """Whether any part can be read without what lies before it."""
+        return self._file is not None and self._file.format in SEEKING
+
     def length(self) -> int:
         """Return the number of samples of a channel. Formats whose header has only an estimate are decoded."""
-        if self._file is not None and self._whole is None and self._file.format not in SEEKING:
+        if self._file is not None and self._whole is None and not self.can_seek:
             self._whole = self._read(0, None)
         return self.estimate if self._whole is None else int(self._whole.shape[1])
 
@@ -71,7 +76,7 @@ class Recording:
         """
         if self._whole is not None:
             return self._whole[:, first:stop]
-        if self._file.format in SEEKING:
+        if self.can_seek:
             return self._read(min(first, self.estimate), stop)
         return self._read(0, stop)[:, first:]
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from wdspec.base.errors import FieldError
+from wdspec.fields.audio_file import AudioFile
 from wdspec.fields.values import Audio, describe
 from wdspec.spec.language.decoder_options import read_span
 
@@ -45,10 +46,10 @@ def make_add_noise(*, snr: float | str) -> Callable[[Any, Any, Numbers], Any]:
     def add_noise(recording: Any, noise: Any, numbers: Numbers) -> Any:
         if noise is None:
             return recording
-        own, other = _as_array("add_noise", recording), _as_array("add_noise", noise)
+        own = _as_array("add_noise", recording)
+        other = _take(noise, own[0].shape[1], numbers(1))
         _check_pair("add_noise", own, other, "noise")
-        samples, found = own[0], other[0]
-        part = _take(found, samples.shape[1], numbers(1))
+        samples, part = own[0], other[0]
         signal, disturbance = _power(samples), _power(part)
         if not signal or not disturbance:
             return recording
@@ -59,14 +60,29 @@ def make_add_noise(*, snr: float | str) -> Callable[[Any, Any, Numbers], Any]:
     return add_noise
 
 
-def _take(noise: Any, count: int, place: float) -> Any:
-    """Return a number of samples of noise from a random place on; shorter noise is repeated."""
-    length = noise.shape[1]
-    if length >= count:
-        start = int(place * (length - count + 1))
-        return noise[:, start : start + count]
+def _take(noise: Any, count: int, place: float) -> tuple[Array, int]:
+    """Return a number of samples of noise from a random place on, and their rate; shorter noise is repeated.
+
+    Of noise that is still in its file, only these are decoded.
+    """
+    if isinstance(noise, AudioFile):
+        start = _start(noise.length, count, place)
+        part = None if start is None else noise.part(start, start + count)
+        if part is not None:
+            return _as_array("add_noise", part)
+        noise = noise.whole()
+    samples, rate = _as_array("add_noise", noise)
+    length = samples.shape[1]
+    start = _start(length, count, place)
+    if start is not None:
+        return samples[:, start : start + count], rate
     start = int(place * length)
-    return np.take(noise, np.arange(start, start + count) % length, axis=1)
+    return np.take(samples, np.arange(start, start + count) % length, axis=1), rate
+
+
+def _start(length: int, count: int, place: float) -> int | None:
+    """Return where a number of samples starts in noise; None if it has fewer."""
+    return int(place * (length - count + 1)) if length >= count else None
 
 
 def make_convolve() -> Callable[[Any, Any], Any]:

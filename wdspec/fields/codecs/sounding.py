@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -64,6 +64,18 @@ class Sounding:
         if self.gain is not None:
             samples = samples * np.float32(10 ** (_draw("gain", self.gain, _GAIN, numbers) / 20))
         return np.ascontiguousarray(samples), rate
+
+    def without_clip(self, recording: Recording, numbers: Numbers | None) -> tuple[Sounding, int, int] | None:
+        """Return what is done with any part of the result, and where the result starts and ends in a recording.
+
+        None if that is not the same as doing it with the whole: a filter reads what is before and after a sample.
+        """
+        if self.speed is not None or self.rate not in (None, recording.rate):
+            return None
+        first, stop = 0, recording.length()
+        if self.clip is not None:
+            first, stop = _choose_part(recording, 0, None, max(1, round(self.clip * recording.rate)), numbers)
+        return replace(self, clip=None), first, stop
 
 
 def resample(samples: Array, old: float, new: float) -> Array:

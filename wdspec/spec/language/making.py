@@ -111,6 +111,11 @@ class Recipe(values.Model):
         """Those among the origins that a sample may lack, unless it lacks all."""
         return frozenset()
 
+    @property
+    def in_parts(self) -> frozenset[Path]:
+        """Those among the origins of which it takes a part: it accepts an `AudioFile`, of which no more is decoded."""
+        return frozenset()
+
     def call(
         self, step: Callable[..., Any], found: list[Any], numbers: Callable[[int], float] | None
     ) -> Sequence[Any]:
@@ -878,6 +883,10 @@ class AddNoise(_SoundMixing):
         BeforeValidator(read_snr),
         WithJsonSchema({"anyOf": [{"type": "number"}, values.TEXT_FORM]}),
     ] = Field(description="The signal-to-noise ratio in decibels: a range such as `5..20`, or a number.")
+
+    @property
+    def in_parts(self) -> frozenset[Path]:
+        return frozenset({path_of(self.noise)}) - {path_of(self.add_noise)}
 
 
 class Convolve(_SoundMixing):
