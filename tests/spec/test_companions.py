@@ -24,8 +24,18 @@ def problems_of(source, top=MUSAN, **keys):
             "give its shards to an entry of `companions`",
         ),
         ({"noise": "books"}, "E372", "companions are not in the mix", '{shards: "b.tar"}'),
-        ({"noise": {"source": "musan", "chance": 1.5}}, "E204", "`chance` must be at most 1", "probability"),
-        ({"noise": {"source": "musan", "chance": -1}}, "E204", "`chance` must be at least 0", "probability"),
+        (
+            {"noise": {"source": "musan", "chance": 1.5}},
+            "E204",
+            "`chance` must be at most 1",
+            "`0.015` for 1.5%",
+        ),
+        (
+            {"noise": {"source": "musan", "chance": -1}},
+            "E204",
+            "`chance` must be at least 0",
+            "`0.5` for 50%",
+        ),
         ({"noise": {"source": "musan", "count": 0}}, "E204", "`count` must be at least 1", "how many"),
         (
             {"noise": {"source": "musan", "chanse": 1}},

@@ -38,6 +38,10 @@ MAKE = "make: {ids: {tokenize: txt, file: t.json}}"
         "extensions: jpg txt, where: jpg.width >= 256, map: {jpg: 'm:f', txt: 'm:g'}",
         "extensions: txt, where: before_map(txt.length) < 99, map: {txt: 'm:g'}",
         "lookup: {table: t.jsonl, fields: title}, extensions: txt, make: {ids: {tokenize: title, file: t.json}}",
+        "scale: [0.5, 1], make: {image: {crop: jpg, size: 8}}",
+        "decode: {jpg: rgb8, seg.png: raw}, make: {image: {crop: jpg, size: 8}}",
+        "decode: {jpg: 'm:f'}, make: {image: {crop: jpg, size: 8}}",
+        "make: {audio: {segment: wav}, far: {convolve: audio, impulse: json.impulse}}",
     ],
 )
 def test_a_right_spec_has_no_problem(rest, problems):

@@ -297,6 +297,7 @@ _FORMS = {
     "probability": _AS_PART,
     "scaleprob": _AS_PART,
     "hflip": _AS_PART,
+    "chance": _AS_PART,
     "truncate": "write the most tokens of a document, such as `512`; leave it out for all tokens",
     "max_rate": _AS_PART,
     "samples": "write a number of samples, such as `100_000`, or leave it out",

@@ -9,7 +9,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from wdspec.base.errors import install_command
 from wdspec.spec.build import Composition
 from wdspec.spec.language.decoder_options import GEOMETRY
-from wdspec.spec.language.decoders import EXTRAS, RAW, is_installed, reads_header, split_decoder
+from wdspec.spec.language.decoders import (
+    BY_NAME,
+    EXTRAS,
+    FORMAT_OF,
+    RAW,
+    is_installed,
+    reads_header,
+    split_decoder,
+)
 from wdspec.spec.language.expressions import (
     Path,
     PathBeforeMap,
@@ -57,7 +65,7 @@ def makes_of(composition: Composition, is_mixed: bool = False) -> Iterator[tuple
     "a field that cannot be made",
     "Each entry of `make` makes a new field from one that samples have, or from one that another entry makes, but not "
     "in a circle. The new name must not be that of another field: `text.length` would be the number of characters in "
-    "one place and of tokens in another.",
+    "one place and of tokens in another. Steps that change images or recordings need them decoded.",
     keys="make",
     bad="dataset:\n  - {shards: a.tar, make: {cls: {label: cls, names: [cat, dog]}}}\n",
     good="dataset:\n  - {shards: a.tar, make: {class_id: {label: cls, names: [cat, dog]}}}\n",
@@ -90,6 +98,9 @@ def unmakeable_fields(composition: Composition) -> Findings:
                 is_known = path[0] in made or path[0] in source.companions or str(path[0]).startswith("__")
                 if not is_known and path not in recipe.optional:
                     yield from _find_no_origin(at, path, (leaf, source), known, name)
+            if (recipe.makes_media or recipe.mixes) and not isinstance(recipe, Segment):
+                for path in dict.fromkeys(recipe.origins):
+                    yield from _find_encoded(at, path, (leaf, source), composition, recipe.step)
 
 
 def _find_no_origin(
@@ -114,6 +125,32 @@ def _find_no_origin(
     else:
         return
     yield Finding(at, f"there is no field `{origin[:60]}` to make it from: {what}", hint)
+
+
+def _find_encoded(
+    at: Node, path: Path, of: tuple[Draft, Source], composition: Composition, step: str
+) -> Findings:
+    """An image or a recording that a step needs, and that stays a file."""
+    leaf, source = of
+    owner, (field, *rest) = source, map(str, path)
+    if field in source.companions and rest:
+        named = source.companions[field].source
+        found = [(each, own) for each, own in composition.models if own.name == named]
+        leaf, owner = found[0] if len(found) == 1 else of
+        field, *rest = rest if len(found) == 1 else ("", "")
+    if rest or field in owner.make or leaf.bad & {"decode", "scale"}:
+        return
+    for file, decoder in files_of(owner, field):
+        ending = file.lower().rpartition(".")[2]
+        medium = "rgb8" if ending in FORMAT_OF else "audio" if ending in BY_NAME["audio"].extensions else ""
+        is_rescaled = medium == "rgb8" and owner.scale is not None and decoder is None
+        if decoder in (None, RAW) and medium and not is_rescaled and ending not in ("image", "audio"):
+            what = f"`{step}` needs `{describe_path(path)}` decoded, and it is the bytes of a file"
+            hint = f"write `decode: {{{field}: {medium}}}` in `{owner.name}`"
+            if owner.decode is not None and owner.decode.fields:
+                hint = f"add `{field}: {medium}` to `decode` of `{owner.name}`"
+            yield Finding(at, what, hint)
+            return
 
 
 @rule("W102", keys="make")
