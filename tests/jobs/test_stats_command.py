@@ -318,6 +318,26 @@ def test_a_measurement_that_appears_between_two_starts_is_named_on_resume(tmp_pa
         loader.load_state_dict(state)
 
 
+def test_a_window_that_fills_no_batch_causes_a_warning_when_shards_are_measured(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_shard(tmp_path / "t.tar", [(f"{number:03}", {"txt": b"x" * 10}) for number in range(200)])
+
+    def warnings_of(most, window):
+        batch = f"{{cost: txt.length, max_cost: {most}, window: {window}, collate: {{txt: list}}}}"
+        (tmp_path / "w.yaml").write_text(f"batch: {batch}\ndataset: [{{name: a, shards: t.tar}}]\n")
+        [report] = json.loads(within("stats", "w.yaml", "-o", "w.json", "--update", "--format", "json")[0])[
+            "files"
+        ]
+        return [each for each in report["warnings"] if "W398" in each]
+
+    assert "costs 10.0% of `max_cost`" in warnings_of(5000, 50)[0]
+    assert "costs less than 0.1% of `max_cost`" in warnings_of(5_000_000, 50)[0]
+    assert warnings_of(5000, 2000) == []
+    within("stats", "w.yaml", "-o", "w.json")
+    (tmp_path / "w.yaml").write_text((tmp_path / "w.yaml").read_text().replace("2000", "50"))
+    assert "W398" not in "".join(within("stats", "w.yaml", "-o", "w.json")), "nothing is read"
+
+
 def test_explain_shows_sizes_and_fields_of_remote_shards(folder, monkeypatch):
     measure()
     monkeypatch.setattr("wdspec.advice.explanation.measure", lambda *of_source: None)  # as of remote shards

@@ -371,7 +371,7 @@ def explain_spec(
     if slots is None:
         slots = max(1, min(4, 8 // len(plan.sources)))
     windows = None
-    if probe and plan.batching.windowed and not any(spec.functions.values()):
+    if probe and plan.batching.windowed:
         try:
             windows = measure_windows(spec, shards, plan)
         except WdspecError as error:

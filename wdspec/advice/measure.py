@@ -298,14 +298,23 @@ MOST_WINDOWS = 8
 """Windows to read at most, each of another rank."""
 
 
-def measure_windows(spec: Spec, shards: Shards, plan: Plan) -> WindowFacts:
-    """Read the first windows of some ranks, and plan their batches."""
+def measure_windows(spec: Spec, shards: Shards, plan: Plan, most: int = MOST_WINDOWS) -> WindowFacts | None:
+    """Read the first windows of some ranks, and plan their batches; None if that needs a function of the user.
+
+    Args:
+        most: windows to read at most.
+
+    Raises:
+        WdspecError: a sample cannot be read.
+    """
+    if any(spec.functions.values()):
+        return None
     from wdspec.planning.windows import rules_of
     from wdspec.read.reader import Reader  # imports numpy and torch, which other specs do not need here
     from wdspec.read.windows import WindowPlanner
 
     planner = WindowPlanner.of(spec)
-    reader = Reader(plan, parts_of(spec, shards), range(min(MOST_WINDOWS, plan.topology.ranks)), spec)
+    reader = Reader(plan, parts_of(spec, shards), range(min(most, plan.topology.ranks)), spec)
     try:
         ranks = list(filter(None, reader.measure_windows()))
     finally:

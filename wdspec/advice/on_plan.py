@@ -18,7 +18,8 @@ def unfilled_batches(spec: Spec, windows: WindowFacts) -> Advices:
     """Windows that cost less than half of `max_cost`."""
     if windows.fill is not None and windows.batches < 2 and windows.fill < 0.5:
         most = "`max_cost`" if spec.batch is None else spec.batch.limit_name
-        cost = f"a window of {windows.samples:,} samples costs {windows.fill:.1%} of {most}"
+        part = "less than 0.1%" if windows.fill < 0.001 else f"{windows.fill:.1%}"
+        cost = f"a window of {windows.samples:,} samples costs {part} of {most}"
         hint = "raise `window`"
         if windows.fill:
             enough = ceil(windows.samples / windows.fill)

@@ -19,9 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from wdspec.advice.facts import Facts
-from wdspec.advice.measure import MOST_FIELDS, KeptSamples, recall_measure
+from wdspec.advice.measure import MOST_FIELDS, KeptSamples, measure_windows, recall_measure
 from wdspec.advice.unknown_keys import UnknownKeys
-from wdspec.base.errors import ShardError, UsageError
+from wdspec.base.errors import ShardError, UsageError, WdspecError
 from wdspec.base.progress import with_progress
 from wdspec.fields.values import sides_of
 from wdspec.formats.compression import format_of
@@ -262,7 +262,11 @@ class StatsJob(ShardJob[MeasureTask, MeasuredShard]):
             for source in spec.collections
             if (each := totals[source.name]).kept is not None and each.measured
         }
-        return Facts(spec, shards, measures, plan=plan, selected=selected, samples=samples)
+        windows = None
+        if plan is not None and plan.batching.windowed and self.tasks:
+            with suppress(WdspecError):  # it is among the faults, or the run reports it
+                windows = measure_windows(spec, shards, plan, 1)
+        return Facts(spec, shards, measures, plan=plan, selected=selected, samples=samples, windows=windows)
 
     def _count_unknown(self, source: Source, total: MeasuredSource) -> tuple[UnknownKeys, ...]:
         """Count the entries of the only list that selects the samples of a source which are the key of no sample."""
