@@ -20,6 +20,7 @@ from wdspec.base.process import KeyedValues
 from wdspec.formats.compression import BY_NAME
 from wdspec.storage.storage import Storage
 from wdspec.stores import http_requests
+from wdspec.stores.http import parse_location
 from wdspec.stores.retry import RetryPolicy
 from wdspec.stores.settings import HttpSettings
 
@@ -185,7 +186,7 @@ def test_a_certificate_must_be_trusted(server):
 
 def test_certificates_are_read_once_for_each_file(server, monkeypatch):
     """A source that fetches objects has settings of its own, and a spec may have hundreds."""
-    read_files, create = [], ssl.create_default_context
+    read_files, plain, create = [], [], ssl.create_default_context
     monkeypatch.setattr(http_requests._contexts, "value", KeyedValues())
     monkeypatch.setattr(
         ssl, "create_default_context", lambda **files: read_files.append(files["cafile"]) or create(**files)
@@ -197,6 +198,10 @@ def test_certificates_are_read_once_for_each_file(server, monkeypatch):
             HttpSettings(netrc=f"/{number}", ca_file=certificate),
         ):
             assert read(f"{server.url}/data.bin", settings=settings) == DATA
+            assert not read_files, "plain connections need none"
+            plain.append(settings)
+    for settings in plain:
+        http_requests.manager_for(parse_location(server.tls_url), settings)
     assert read_files == [None, certificate]
     assert read(f"{server.tls_url}/data.bin", settings=settings) == DATA
     with pytest.raises(ShardError, match="is not trusted"):

@@ -67,6 +67,29 @@ class Store:
         return ResumingStream(self, "http://h/o", QUICK)
 
 
+@pytest.mark.parametrize("said", [{}, {"total": None}, {"ranges": False}])
+def test_the_length_is_known_before_the_first_byte(said):
+    store = Store(**said)
+    with store.stream() as stream:
+        assert stream.measure() == said.get("total", len(DATA))
+        assert store.bodies[0].at == 0
+        assert b"".join(iter(lambda: stream.read(PIECE), b"")) == DATA
+    assert store.asked == [0]
+
+
+def test_to_measure_is_tried_again_after_failures_that_pass():
+    store, failures = Store(), [TransientError("busy"), TransientError("busy")]
+
+    def fetch(offset, stop=None):
+        if failures:
+            raise failures.pop()
+        return store(offset, stop)
+
+    with ResumingStream(fetch, "http://h/o", QUICK) as stream:
+        assert stream.measure() == len(DATA)
+    assert not failures
+
+
 @settings(deadline=None)
 @given(
     cuts=st.lists(st.integers(0, len(DATA)), max_size=5),

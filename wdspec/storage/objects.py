@@ -417,8 +417,16 @@ def _read_all(
 ) -> bytes:
     """Return the bytes of a stream, or so many of them."""
     pieces, size, most_read = [], 0, expected + expected // 8 + _PIECE
+    known = length
+    if known is None and hasattr(stream, "measure"):
+        known = clock.run(stream.measure)
+    if known is not None and known > most_read:
+        _check_fits(known, most)
+        with clock.pause():
+            reading.reserve(known)
+        most_read = known
     if hasattr(stream, "piece"):
-        stream.piece = most_read  # most objects are one piece, which is not copied
+        stream.piece = most_read  # an object of known length is one piece, which is not copied
     while length is None or size < length:
         wanted = most_read if length is None else min(most_read, length - size)
         if size:  # more than expected
@@ -433,9 +441,13 @@ def _read_all(
             break
         pieces.append(piece)
         size += len(piece)
-        if size > most:
-            raise ShardError(f"it has more than {most:,} bytes, {_too_many(most)}")
+        _check_fits(size, most)
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def _check_fits(size: int, most: int) -> None:
+    if size > most:
+        raise ShardError(f"it has more than {most:,} bytes, {_too_many(most)}")
 
 
 def _raise_lost(file: BinaryIO | RangedFile) -> None:

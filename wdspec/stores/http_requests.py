@@ -178,7 +178,7 @@ class WireBody:
             self._response.shutdown()
 
 
-_managers: PerProcess[KeyedValues[tuple[HttpSettings, str | None], urllib3.PoolManager]] = PerProcess(
+_managers: PerProcess[KeyedValues[tuple[HttpSettings, str | None, bool], urllib3.PoolManager]] = PerProcess(
     KeyedValues
 )
 
@@ -228,7 +228,9 @@ def proxy_of(url: Url, settings: HttpSettings) -> str | None:
 def manager_for(url: Url, settings: HttpSettings) -> urllib3.PoolManager:
     """The connections for a URL or its proxy. Raises ShardError for an unusable proxy or certificate file."""
     proxy = proxy_of(url, settings)
-    return _managers.value.get((settings, proxy), lambda: note_manager(_make_manager(settings, proxy)))
+    is_plain = url.scheme == "http" and proxy is None  # to read certificates takes longer than many requests
+    key = settings, proxy, is_plain
+    return _managers.value.get(key, lambda: note_manager(_make_manager(settings, proxy, is_plain)))
 
 
 def authorization(url: Url, settings: HttpSettings, *, anywhere: bool = True) -> str | None:
@@ -245,8 +247,11 @@ def authorization(url: Url, settings: HttpSettings, *, anywhere: bool = True) ->
     return _basic(entry[0], entry[2] or "") if entry else None
 
 
-def _make_manager(settings: HttpSettings, proxy: str | None) -> urllib3.PoolManager:
-    arguments: dict[str, Any] = {"maxsize": CONNECTIONS, "ssl_context": _trust(settings)}
+def _make_manager(settings: HttpSettings, proxy: str | None, is_plain: bool) -> urllib3.PoolManager:
+    """Return the connections of some settings; those that are plain have no certificates."""
+    arguments: dict[str, Any] = {"maxsize": CONNECTIONS}
+    if not is_plain:
+        arguments["ssl_context"] = _trust(settings)
     if proxy is None and settings.allowed is not None:
         from wdspec.stores.addresses import checked_manager  # most programs need none of it
 

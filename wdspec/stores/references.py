@@ -7,6 +7,7 @@ import os
 import stat
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import lru_cache
 from typing import BinaryIO, cast
 
 import urllib3
@@ -17,6 +18,7 @@ from wdspec.stores.addresses import RefusedAddressError
 from wdspec.stores.http import HttpObject, origin_of, parse_location
 from wdspec.stores.local import translate_error
 from wdspec.stores.resume import ResumingStream
+from wdspec.stores.settings import HttpSettings
 from wdspec.stores.store import StoreSettings
 from wdspec.urls.references import Allowed
 
@@ -43,12 +45,12 @@ class _ReferencedObject(HttpObject):
     of_redirect = ""
 
     def __init__(self, location: str, settings: StoreSettings, allowed: Allowed, stop: int | None) -> None:
-        url, http = parse_location(location), replace(settings.http, allowed=allowed)
+        url = parse_location(location)
         self._allowed, self._stop = allowed, stop
         self._own = origin_of(url) if allowed.origin is None else allowed.origin
         """The scheme, host and port of the root, to which the client certificate belongs."""
-        self._full, self._bare = http, replace(http, client_cert=None, client_key=None)
-        super().__init__(url, http, settings.retry_policy)
+        self._full, self._bare = _checked_settings(settings.http, allowed)
+        super().__init__(url, self._full, settings.retry_policy)
 
     def _has_any_login(self, url: Url, redirected: bool) -> bool:
         return self._is_of_root(url)
@@ -78,6 +80,13 @@ class _ReferencedObject(HttpObject):
             raise ShardError(
                 f"{host} has the address {error}, which is not public, and the spec does not name it; {_NAME_ADDRESS}"
             ) from None
+
+
+@lru_cache
+def _checked_settings(http: HttpSettings, allowed: Allowed) -> tuple[HttpSettings, HttpSettings]:
+    """Return how to reach hosts that data choose: with the client certificate, and without it."""
+    full = replace(http, allowed=allowed)
+    return full, replace(full, client_cert=None, client_key=None)
 
 
 def open_local(path: str, root: str) -> BinaryIO:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import io
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import blake2b
 from time import monotonic
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from wdspec.base.errors import ShardError, UsageError
 from wdspec.base.files import RawStream
@@ -17,6 +18,8 @@ from wdspec.base.process import Owner
 from wdspec.formats.requests import NEAR
 from wdspec.stores.rates import RateWatch
 from wdspec.stores.retry import Retries, RetryPolicy, TransientError
+
+T = TypeVar("T")
 
 
 class ReadBefore:
@@ -149,6 +152,12 @@ class ResumingStream(RawStream):
         """Bytes to request at a time; None: all that follow."""
         self._using = threading.Lock()
 
+    def measure(self) -> int | None:
+        """Return the bytes from the position to the end; None if the store does not say. Sends the first request."""
+        if self._first is None:
+            self._persist(self._respond)
+        return self.left
+
     def seekable(self) -> bool:
         first = self._first or self._request_first()
         return first.ranges and first.total is not None
@@ -229,12 +238,18 @@ class ResumingStream(RawStream):
 
     def _next_piece(self, size: int) -> bytes:
         """Bytes from the position on; b"" at the end of the object."""
+        data = self._persist(partial(self._attempt, min(size, self.piece)))
+        self._is_first_used = True
+        return data
+
+    def _persist(self, attempt: Callable[[], T]) -> T:
+        """What an attempt returns, which is repeated as long as its failures may pass."""
         if self._owner.is_other:
             raise UsageError(FORKED)
         while True:
             try:
                 with self._using:
-                    data = self._attempt(min(size, self.piece))
+                    result = attempt()
             except TransientError as error:
                 self._drop()
                 if self._refusal is None:
@@ -245,20 +260,14 @@ class ResumingStream(RawStream):
                 raise error.at(location=self._url) from error.__cause__
             if self._refusal is not None:
                 raise self._refusal
-            self._is_first_used = True
-            return data
+            return result
 
     def _attempt(self, size: int) -> bytes:
         first = self._first
         if first is not None and first.total is not None and self._position >= first.total:
             self._drop()
             return b""
-        response = self._response
-        if response is None or not self._is_near():
-            self._drop()
-            response = self._begin()
-        else:
-            responses().use(self)
+        response = self._respond()
         while self._at < self._position:
             self._at += len(self._pull(response, min(self._position - self._at, PIECE), needed=True))
         if self._proof.is_open:  # after a seek back, the bytes read further on cannot be compared
@@ -268,6 +277,15 @@ class ResumingStream(RawStream):
         if self._at == (response.total if response.stop is None else response.stop):
             self._drop()  # its connection is free for others
         return data
+
+    def _respond(self) -> RangeResponse:
+        """The response to read from."""
+        response = self._response
+        if response is None or not self._is_near():
+            self._drop()
+            return self._begin()
+        responses().use(self)
+        return response
 
     def _is_near(self) -> bool:
         """Whether the position is best reached by reading further."""

@@ -245,7 +245,7 @@ def check_text(reference: str) -> None:
         raise refuse(reference, "is a `data:` URL", "store its bytes in a column")
     if size > MOST_BYTES:
         raise refuse(reference, f"has {size:,} bytes, but references have at most {MOST_BYTES:,}")
-    if any(map(_is_control, reference)) or any(map(_is_control, _decode(reference))):
+    if _has_control(reference) or ("%" in reference and _has_control(_decode(reference))):
         raise refuse(reference, "has a control character")
 
 
@@ -278,6 +278,10 @@ def _decode(text: str) -> str:
             return text
         text = decoded
     raise refuse(text, "has too many layers of percent escapes")
+
+
+def _has_control(text: str) -> bool:
+    return not (text.isascii() and text.isprintable()) and any(map(_is_control, text))
 
 
 def _is_control(character: str) -> bool:
