@@ -2,6 +2,8 @@
 
 import io
 import json
+import random
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,10 +14,11 @@ from servers.objects import ObjectServer
 
 import wdspec
 from wdspec.base.errors import FieldError
+from wdspec.fields.codecs.film_spans import Film
 from wdspec.read.fetching import FetchedField
 from wdspec.spec.language.fetching import FetchedObject
 from wdspec.storage.objects import ObjectReader, Reference
-from wdspec.storage.ranges import BLOCK, Index, Indexes, indexes
+from wdspec.storage.ranges import BLOCK, Index, Indexes, RangedFile, Readers, indexes
 from wdspec.storage.storage import Storage
 
 ROWS = 24
@@ -194,6 +197,83 @@ def test_an_old_index_is_no_reason_for_an_error(films):
         server.objects["x.mp4"] = films["b.mp4"]
         for row in rows[2:]:
             assert np.array_equal(read_row(row), frames_of(films["b.mp4"], row["start"], row["end"]))
+
+
+def read_part(reader, url, start, stop):
+    """The frames that a reader of objects returns for a span."""
+    reading = SimpleNamespace(reserve=lambda size: None, note_open=lambda stream: None)
+    return frames_of(reader.read(Reference(url, seconds=(start, stop)), 10_000_000, 0, reading))
+
+
+def reader_in(root):
+    return ObjectReader.of(
+        Storage(), FetchedObject(url="url", root=f"{root}/", seconds=("start", "end")), "clip"
+    )
+
+
+@pytest.mark.parametrize("where", ["here", "server"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"sound": None},
+        {"sound": None, "movflags": "frag_keyframe+empty_moov"},
+        {"sound": None, "container": "matroska"},
+        {},
+    ],
+    ids=["mp4", "fragments", "matroska", "sound"],
+)
+def test_parts_are_the_same_in_any_order(tmp_path, monkeypatch, where, options):
+    """A video stays open between its parts, if it then is as it was before the first one."""
+    data, opened = film(120, **options), []
+    open_film = Film._open
+    monkeypatch.setattr(Film, "_open", lambda self: opened.append(1) or open_film(self))
+    spans = [(start / 10, start / 10 + length) for start in range(2, 36, 4) for length in (0.1, 0.4)]
+    random.Random(3).shuffle(spans)
+    with ObjectServer() as server:
+        server.objects["x.mp4"] = data
+        (tmp_path / "x.mp4").write_bytes(data)
+        root = tmp_path if where == "here" else f"{server.url}/ok"
+        reader = reader_in(root)
+        for start, stop in spans:
+            found = read_part(reader, f"{root}/x.mp4", start, stop)
+            assert np.array_equal(found, frames_of(data, start, stop))
+    is_kept = options.get("sound", "") is None and options.get("container") is None
+    assert (len(opened) == 1) == is_kept
+
+
+def test_threads_share_no_open_video(tmp_path):
+    data = film(120, sound=None)
+    (tmp_path / "x.mp4").write_bytes(data)
+    reader = reader_in(tmp_path)
+    spans = [(start / 10, start / 10 + 0.2) for start in range(1, 37)]
+    with ThreadPoolExecutor(6) as threads:
+        found = list(threads.map(lambda span: read_part(reader, f"{tmp_path}/x.mp4", *span), spans))
+    assert all(np.array_equal(each, frames_of(data, *span)) for each, span in zip(found, spans, strict=True))
+
+
+def test_a_local_video_that_was_replaced_is_opened_again(tmp_path):
+    path = tmp_path / "x.mp4"
+    reader = reader_in(tmp_path)
+    for first, frames in ((0, 30), (31, 120), (7, 60)):
+        data = film(frames, sound=None, first=first)
+        (tmp_path / "new").write_bytes(data)
+        (tmp_path / "new").replace(path)
+        for start in (0.5, 0.3):
+            assert np.array_equal(
+                read_part(reader, str(path), start, start + 0.2), frames_of(data, start, start + 0.2)
+            )
+
+
+def test_the_videos_that_were_used_last_stay_open():
+    closed = []
+    readers = Readers(2)
+    file = RangedFile(io.BytesIO(), lambda size: None)
+    for name in "abc":
+        readers.put(name, file, SimpleNamespace(close=lambda name=name: closed.append(name)))
+    assert closed == ["a"]
+    assert readers.take("a") is None
+    assert readers.take("b") is not None
+    assert readers.take("b") is None
 
 
 def test_indexes_are_forgotten_within_a_budget():

@@ -30,7 +30,7 @@ from wdspec.cache.reading import hold_for_faithful, is_faithful, read_in_its_pla
 from wdspec.cache.shard_cache import CopyFile
 from wdspec.fields.decode import one_line
 from wdspec.spec.language.fetching import FetchedObject
-from wdspec.storage.ranges import BLOCK, FIRST, ChangedIndexError, RangedFile, indexes
+from wdspec.storage.ranges import BLOCK, FIRST, ChangedIndexError, RangedFile, indexes, readers
 from wdspec.storage.storage import Storage
 from wdspec.stores.references import open_local, open_web
 from wdspec.stores.table import store_of
@@ -201,7 +201,10 @@ class ObjectReader:
 
     def _uncached(self, reference: Reference) -> ObjectStorage:
         """Return the storage without its cache, after the index of a damaged copy is forgotten."""
-        indexes.value.drop((self, reference.url))
+        key = self, reference.url
+        indexes.value.drop(key)
+        while (idle := readers.value.take(key)) is not None:
+            idle[1].close()
         return replace(self.storage, cache=None)
 
     def _read(
@@ -263,18 +266,20 @@ class ObjectReader:
         index = indexes.value.get(key)
         if hasattr(stream, "span"):
             stream.span = FIRST * BLOCK  # whether it can seek is seen in the answer to a request
-        if index is None and not clock.run(stream.seekable):
+        idle = readers.value.take(key)
+        if idle is None and index is None and not clock.run(stream.seekable):
             data = _read_all(stream, None, most, 0, reading, clock)
             read = len(data)
             return self._cut_file(io.BytesIO(data), reference, most, clock, reserve_decoded)
+        file, medium = idle or (RangedFile(stream, reserve, index), None)
+        file.renew(stream, reserve)
         while True:
-            read = decoded = 0
-            file = RangedFile(stream, reserve, index)
             try:
-                return self._cut_file(file, reference, most, clock, reserve_decoded, key)
+                return self._cut_file(file, reference, most, clock, reserve_decoded, key, medium)
             except ChangedIndexError:
                 indexes.value.drop(key)
-                index = None
+                read = decoded = 0
+                file, medium = RangedFile(stream, reserve), None
 
     def _cut_file(
         self,
@@ -284,23 +289,38 @@ class ObjectReader:
         clock: _Clock,
         reserve: Callable[[int], None],
         key: Any = None,
+        medium: Any = None,
     ) -> bytes:
-        """Return a part of a file. With `key`, its index is kept under it."""
+        """Return a part of a file.
+
+        Args:
+            key: its index is kept under it, and what reads the file.
+            medium: what reads the file, if that is open.
+        """
         open_medium = resolve_name("wdspec.fields.codecs.spans:open_medium")  # needs numpy
         assert reference.seconds is not None, "it is cut"
         try:
-            self._refuse_page(reference, clock.run(file.read, 1024))
-            file.seek(0)
-            with contextlib.closing(clock.run(open_medium, file)) as medium:
+            with contextlib.ExitStack() as closing:
+                if medium is None:
+                    self._refuse_page(reference, clock.run(file.read, 1024))
+                    file.seek(0)
+                    medium = clock.run(open_medium, file)
+                closing.callback(medium.close)
                 _raise_lost(file)
-                if isinstance(file, RangedFile) and (index := file.index()) is not None:
+                index = file.index() if isinstance(file, RangedFile) else None
+                if index is not None:
                     indexes.value.put(key, index)
                 data: bytes = clock.run(medium.cut, *reference.seconds, most, reserve)
                 _raise_lost(file)
-            if len(data) > most:
-                raise ShardError(f"the part has {len(data):,} bytes, {_too_many(most)}")
-            if isinstance(file, RangedFile):
-                clock.run(file.confirm)
+                if len(data) > most:
+                    raise ShardError(f"the part has {len(data):,} bytes, {_too_many(most)}")
+                if isinstance(file, RangedFile):
+                    clock.run(file.confirm)
+                    if index is not None and medium.can_cut_again:
+                        medium.rest()
+                        file.rest(index)
+                        closing.pop_all()
+                        readers.value.put(key, file, medium)
         except Exception as cause:
             if isinstance(file, RangedFile) and file.error is not None:
                 raise file.error from None  # libraries know only that there are no more bytes

@@ -8,6 +8,7 @@ index.
 from __future__ import annotations
 
 import io
+import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
@@ -77,6 +78,37 @@ class Indexes:
 
 indexes = PerProcess(Indexes)
 
+_READERS = 16
+"""Readers that a process keeps."""
+
+
+class Readers:
+    """Readers that opened an object, and are not in use: to open one takes longer than to read a short part.
+
+    Each has its file, which has the index of the object.
+    """
+
+    def __init__(self, most: int = _READERS) -> None:
+        self._most, self._lock = most, threading.Lock()
+        self._idle: list[tuple[Any, RangedFile, Any]] = []
+
+    def take(self, key: Any) -> tuple[RangedFile, Any] | None:
+        """Return the file and the reader of an object for the caller alone, if there is one."""
+        with self._lock:
+            at = next((at for at, each in enumerate(self._idle) if each[0] == key), None)
+            return None if at is None else self._idle.pop(at)[1:]
+
+    def put(self, key: Any, file: RangedFile, reader: Any) -> None:
+        """Keep a reader, and close the one that was not used for the longest time if there are too many."""
+        with self._lock:
+            self._idle.append((key, file, reader))
+            old = self._idle.pop(0)[2] if len(self._idle) > self._most else None
+        if old is not None:
+            old.close()
+
+
+readers = PerProcess(Readers)
+
 
 class RangedFile(RawStream):
     """Reads an object in blocks, which it holds until it is closed.
@@ -130,10 +162,21 @@ class RangedFile(RawStream):
 
     def index(self) -> Index | None:
         """Return what was read so far, for other readings; None if it cannot be recognized again."""
-        validator = getattr(self._stream, "validator", None)
+        validator = _validator_of(self._stream)
         if self._index is not None or validator is None or self._size is None:
             return self._index
         return Index(self._size, validator, dict(self._blocks))
+
+    def rest(self, index: Index) -> None:
+        """Forget all but the index, until `renew`."""
+        self._index, self._blocks = index, dict(index.blocks)
+        self._stream, self._reserve = None, _refuse_blocks
+
+    def renew(self, stream: Any, reserve: Callable[[int], None]) -> None:
+        """Read the object of the index through a stream from now on."""
+        self._stream, self._reserve = stream, reserve
+        self._held = self._requests = 0
+        self._following, self._count = -1, FIRST
 
     def confirm(self) -> None:
         """Make sure that the object is the one of the index. Raises as a request does, and ChangedIndexError."""
@@ -172,10 +215,23 @@ class RangedFile(RawStream):
         while piece and len(data) < count * BLOCK:
             piece = stream.read(count * BLOCK - len(data))
             data += piece
-            if self._index is not None and stream.validator != self._index.validator:
+            if self._index is not None and _validator_of(stream) != self._index.validator:
                 raise ChangedIndexError
         view = memoryview(data)
         for at in range(0, len(data), BLOCK):
             self._blocks[number + at // BLOCK] = bytes(view[at : at + BLOCK])
         if self._size is not None and number * BLOCK + len(data) < min(self._size, (number + count) * BLOCK):
             raise ShardError(f"it ends at byte {number * BLOCK + len(data):,} of {self._size:,}")
+
+
+def _refuse_blocks(size: int) -> None:
+    raise ValueError("nobody reads this file now")
+
+
+def _validator_of(stream: Any) -> str | None:
+    """Return what two streams have in common only if they read the same object; None if it is not known."""
+    if isinstance(stream, io.FileIO):
+        about = os.fstat(stream.fileno())
+        return f"{about.st_dev}-{about.st_ino}-{about.st_size}-{about.st_mtime_ns}"
+    validator: str | None = getattr(stream, "validator", None)
+    return validator

@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -61,6 +62,18 @@ class Film:
     def close(self) -> None:
         """Close the readers, not the file."""
         for each in self._films:
+            each.close()
+
+    @property
+    def can_cut_again(self) -> bool:
+        """Whether another part is cut as if the video were opened anew: its index is complete, and nothing decoded."""
+        return "mp4" in self._film.format.name.split(",") and not self._film.streams.audio
+
+    def rest(self) -> None:
+        """Close the readers that the next part does not need. What was returned of them must not be in use."""
+        *old, last = self._films
+        self._films = [last]
+        for each in old:
             each.close()
 
     def cut(self, start: float, stop: float, most: int, reserve: Callable[[int], None]) -> bytes:
@@ -264,11 +277,11 @@ def _write(av: Any, pictures: Pictures | None, sound: Sound | None) -> bytes:
     waiting: list[tuple[Fraction, int, Any]] = []
     with av.open(target, "w", format="mp4", options={"movie_timescale": str(TIMESCALE)}) as made:
         if pictures is not None:
-            _check_codec(made, pictures.source.codec_context.codec)
+            _check_codec(av, pictures.source.codec_context.codec)
             stream = made.add_stream_from_template(pictures.source, opaque=True)
             for packet in pictures.packets:
                 packet.stream = stream
-                waiting.append((packet.dts * packet.time_base, 0, packet))
+                waiting.append((packet.dts * packet.time_base if sound else Fraction(0), 0, packet))
             spans.append((pictures.late, pictures.start, pictures.length))
         if sound is not None:
             stream = made.add_stream("pcm_f32le", rate=sound.rate, layout=_layout(len(sound.samples)))
@@ -281,8 +294,15 @@ def _write(av: Any, pictures: Pictures | None, sound: Sound | None) -> bytes:
     return set_edits(bytearray(target.getvalue()), spans)
 
 
-def _check_codec(made: Any, codec: Any) -> None:
-    if codec.canonical_name not in made.supported_codecs:
+@cache
+def _codecs_of_mp4(av: Any) -> Any:
+    """Return the names of the encodings that an MP4 can hold."""
+    with av.open(io.BytesIO(), "w", format="mp4") as made:
+        return made.supported_codecs
+
+
+def _check_codec(av: Any, codec: Any) -> None:
+    if codec.canonical_name not in _codecs_of_mp4(av):
         raise ValueError(
             f"an MP4 cannot hold {codec.canonical_name}, and no other file a part of it; convert it to another "
             "encoding, such as h264 or av1"

@@ -50,6 +50,9 @@ class SoundFile:
     before is decoded, and the part is a WAV of floats.
     """
 
+    can_cut_again = False
+    """See `Film`."""
+
     def __init__(self, file: Any) -> None:
         self._library = library("soundfile", "`seconds` of audio")
         self._sound = self._library.SoundFile(file)
