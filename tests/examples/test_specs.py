@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from commandline import within
 
 import wdspec
 
@@ -23,11 +24,6 @@ def from_the_root(monkeypatch):
     monkeypatch.syspath_prepend(ROOT)
 
 
-def wdspec_command(*arguments):
-    command = Path(sys.executable).parent / "wdspec"
-    return subprocess.run([command, *arguments], capture_output=True, text=True, timeout=200, cwd=ROOT)
-
-
 def batches(name, **choice):
     with wdspec.loader(SPECS / name, num_workers=0, **choice) as loader:
         found = list(loader)
@@ -37,10 +33,9 @@ def batches(name, **choice):
 
 @pytest.mark.parametrize("path", sorted(SPECS.glob("*.yaml")), ids=lambda path: path.name)
 def test_every_spec_is_valid(path):
-    done = wdspec_command("validate", "--format", "json", str(path))
-    assert done.returncode == 0, done.stdout + done.stderr
+    shown, _ = within("validate", "--format", "json", path)
     if path.name not in WITH_WARNINGS:
-        assert json.loads(done.stdout) == []
+        assert json.loads(shown) == []
 
 
 def test_the_opening_document_is_kept_unchanged():
@@ -122,8 +117,7 @@ def test_fields_gives_tuples_of_even_digits():
 
 
 def test_score_adds_a_class_and_its_probability(tmp_path):
-    done = wdspec_command("process", SPECS / "score.yaml", "--output", tmp_path, "--jobs", "0")
-    assert done.returncode == 0, done.stderr
+    within("process", SPECS / "score.yaml", "--output", tmp_path)
     samples = list(wdspec.compile({"dataset": [{"shards": f"{tmp_path}/*"}], "epoch": {"pass": "drop"}}))
     assert len(samples) == 320
     assert all(0.1 <= sample["score.json"]["probability"] <= 1 for sample in samples)
