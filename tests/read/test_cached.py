@@ -1,9 +1,8 @@
 """Training from cached shards: the same samples with a cold and a warm cache and without, even if others fill it."""
 
 import json
+import multiprocessing
 import os
-import subprocess
-import sys
 
 import pytest
 from commandline import within as program
@@ -144,29 +143,26 @@ def test_ranks_with_their_own_caches_read_the_same_as_without(served, tmp_path, 
         assert (tmp_path / f"node-{rank}" / "http").exists()
 
 
-TRAIN = """
-import json, sys, wdspec
-with wdspec.loader(json.loads(sys.argv[1]), num_workers=2) as loader:
-    print(json.dumps([batch["__key__"] for _ in range(2) for batch in loader]))
-"""
+def train(document, crowd, folder):
+    """The keys that each of several processes with workers reads in two epochs."""
 
+    def read(path):
+        with wdspec.loader(document, num_workers=2) as loader:
+            path.write_text(json.dumps([batch["__key__"] for _ in range(2) for batch in loader]))
 
-def train(document, crowd):
-    jobs = [
-        subprocess.Popen(
-            [sys.executable, "-c", TRAIN, json.dumps(document)], stdout=subprocess.PIPE, text=True
-        )
-        for _ in range(crowd)
-    ]
-    said = [job.communicate(timeout=250)[0] for job in jobs]
-    assert all(job.returncode == 0 for job in jobs)
-    return [json.loads(each) for each in said]
+    found = [folder / f"{number}.json" for number in range(crowd)]
+    jobs = [multiprocessing.get_context("fork").Process(target=read, args=(path,)) for path in found]
+    for job in jobs:
+        job.start()
+    for job in jobs:
+        job.join()
+    return [json.loads(path.read_text()) for path in found]
 
 
 @pytest.mark.parametrize("crowd", [3, pytest.param(8, marks=pytest.mark.long)])
 def test_processes_with_workers_on_one_cold_cache_fetch_every_shard_once(served, tmp_path, crowd):
     document = spec(served, cache=str(tmp_path / "c"), epoch="pass")
-    runs = train(document, crowd)
+    runs = train(document, crowd, tmp_path)
     assert all(run == runs[0] for run in runs)
     assert set(served.fetched.values()) == {1}
     assert len(served.fetched) == 8
