@@ -7,6 +7,7 @@ import warnings
 import pytest
 
 from wdspec.base.errors import ShardError
+from wdspec.formats.blocks import CHUNK
 from wdspec.formats.tar.members import iter_members
 from wdspec.formats.tar.reader import ShardWarning, TarSamples, count_samples
 from wdspec.spec.language.samples import KeyRule
@@ -294,6 +295,21 @@ def test_large_unwanted_members_are_not_read(pack):
     file = Spy(data)
     assert count_samples(file) == 3
     assert file.total < 3_000_000
+
+
+@pytest.mark.parametrize("size", [1, 700, 5000, 16_000, 39_999])
+def test_a_window_takes_one_read_wherever_members_cross_its_end(pack, size):
+    bodies = [bytes([number % 251]) * (size + number % 3) for number in range(1_000_000 // size % 2000 + 30)]
+    data, reads = pack([(f"{number:05}.bin", body) for number, body in enumerate(bodies)]), []
+
+    class Counting(io.BytesIO):
+        def read(self, size=-1):
+            reads.append(size)
+            return super().read(size)
+
+    assert [sample["bin"] for sample in TarSamples(Counting(data))] == bodies
+    windows = -(-len(data) // CHUNK)
+    assert len(reads) <= (windows + 3 if size <= 16_000 else 2 * windows + 3)
 
 
 def test_a_truncated_large_unwanted_member_is_detected(pack, read):

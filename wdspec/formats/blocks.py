@@ -29,6 +29,8 @@ WINDOWS = 64 * 1024 * 1024
 """Bytes that the windows of a mix of many sources may have together."""
 _BETWEEN = 8 * 1024
 """Bytes to read between members that are larger than a window of a mix of many: then a larger one is of no use."""
+_JOINED = 16 * 1024
+"""The most bytes to copy twice in order to save a read."""
 _PIECE = 64 * 1024 * 1024
 
 
@@ -50,6 +52,11 @@ def narrow_windows(count: int) -> None:
 def chunk_among(count: int) -> int:
     """Return the bytes that each of the windows of a mix of many sources reads at a time."""
     return max(LEAST_CHUNK, min(CHUNK, WINDOWS // max(1, count) // BLOCK * BLOCK))
+
+
+def window_bytes() -> int:
+    """Return the bytes that windows which are opened from now on read at a time."""
+    return _windows.value.chunk
 
 
 class Blocks:
@@ -97,17 +104,16 @@ class Blocks:
         at = offset - self.base
         if at + size <= len(self.buffer):
             return at
-        if at <= len(self.buffer):
-            rest = self.buffer[at:]
-        else:
+        if 0 < (gap := at - len(self.buffer)) < BLOCK:  # the padding of a member, which is not worth a read
+            self.take(offset - gap, gap)
+            return self.find(offset, size, least)
+        if gap > 0:
             self._skip(offset)
-            rest = b""
+        rest = self.buffer[at:]
         # Each piece ends at the end of a block, so that headers are whole and pieces need not be joined.
-        end = offset + len(rest)
         wanted, self._next = max(self._next or self.chunk, size - len(rest)), 0
-        piece = self._read(wanted + -(end + wanted) % BLOCK, size - len(rest) if least is None else least)
-        self.buffer = rest + piece if rest else piece
-        self.base = offset
+        padding = -(offset + len(rest) + wanted) % BLOCK
+        self.buffer, self.base = rest + self._read(wanted + padding, least or size - len(rest)), offset
         return 0
 
     def take(self, offset: int, size: int) -> bytes:
@@ -124,14 +130,17 @@ class Blocks:
                 if self.seek(0, io.SEEK_END) < offset + size:
                     raise self.truncated(offset + size)
                 self.come_back()
-            # Read only what is missing: then the next piece starts a new window, and no byte is copied twice.
-            self.base += len(self.buffer)
-            self.buffer = b""
-            rest = self._read(missing, missing)
-            self.base += len(rest)
-            if len(rest) < missing:
+            # The next piece starts a new window: of a large member, no byte is copied twice.
+            self.buffer, self.base = b"", self.base + len(self.buffer)
+            if missing <= _JOINED and size <= self.chunk:
+                self.find(self.base, missing)
+                rest = self.buffer[:missing]
+            else:
+                rest = self._read(missing, missing)
+                self.base += len(rest)
+            data += rest
+            if len(data) < size:
                 raise self.truncated(offset + size)
-            data = data + rest if data else rest
         return data
 
     def take_elsewhere(self, offset: int, size: int) -> bytes:
