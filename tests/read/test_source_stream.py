@@ -380,18 +380,37 @@ def test_changed_sizes_of_a_lean_stream_repeat_and_lose_nothing(before, now):
             assert len(set(seen[begin : begin + sum(sizes)])) == sum(sizes)
 
 
-def test_a_lean_sample_is_read_when_it_is_due(monkeypatch):
+def iterate_lean(monkeypatch, fitting):
+    """Yield for each sample of a lean stream how many must be read for it, and how many are read.
+
+    About `fitting` samples of the stream fill a window.
+    """
     read = []
     iterate = Shard.__iter__
     monkeypatch.setattr(
         Shard, "__iter__", lambda self: (read.append(sample) or sample for sample in iterate(self))
     )
+    monkeypatch.setattr("wdspec.read.lean.window_bytes", lambda: fitting * 64)  # two integers
     source = source_of([1000], 8)
-    released = source.plan.delays.releases(source.plan.delays.key(0), 0, 200).tolist()
-    order, stream = sorted(range(200), key=released.__getitem__), iter(lean(source))
-    for place in range(100):
-        assert next(stream) == (0, order[place])
-        assert len(read) == max(order[: place + 1]) + 1
+    released = source.plan.delays.releases(source.plan.delays.key(0), 0, 300).tolist()
+    order = sorted(range(300), key=released.__getitem__)
+    for place, found in enumerate(itertools.islice(lean(source), 200)):
+        assert found == (0, order[place])
+        yield max(order[: place + 1]) + 1, len(read)
+
+
+def test_a_large_sample_of_a_lean_stream_is_read_when_it_is_due(monkeypatch):
+    for due, read in iterate_lean(monkeypatch, 0):
+        assert read == due
+
+
+@pytest.mark.parametrize(("fitting", "most"), [(5, 6), (1000, 16)])
+def test_small_samples_of_a_lean_stream_are_read_as_many_at_a_time_as_fill_a_window_or_a_block(
+    monkeypatch, fitting, most
+):
+    ahead = [read - due for due, read in iterate_lean(monkeypatch, fitting)]
+    assert most - 2 <= max(ahead) < most
+    assert min(ahead) >= 0
 
 
 def test_samples_are_not_kept_alive_by_the_shards_that_they_are_from(monkeypatch):

@@ -4,17 +4,19 @@
     many             the next sample that is due is read, and those before it, and is yielded: the same order
 
 Between two draws of a source, others are drawn hundreds of times, so what it has read ahead lies around for long. Where
-few samples are held, as here, reading a block at a time would double them. The state says a little later than usual
-that a pass has ended; both kinds of streams resume from the states of both.
+few samples are held, as here, reading a block at a time would double them. Samples that are small are read as many at a
+time as fill a window together: what a source needs is then in the caches of the processor for all of them. The state
+says a little later than usual that a pass has ended; both kinds of streams resume from the states of both.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
+from sys import getsizeof
 from typing import Any, TypeVar, cast
 
-from wdspec.formats.blocks import narrow_windows
+from wdspec.formats.blocks import narrow_windows, window_bytes
 from wdspec.planning.order import ReleaseOrder
 from wdspec.read.rows import RowStream
 from wdspec.read.slot import Mixture
@@ -28,13 +30,16 @@ MANY = 64
 
 
 class LeanStream(SourceStream):
-    """A `SourceStream` that reads each sample when it is due."""
+    """A `SourceStream` that reads each sample when it is due, and small ones with it."""
 
     def __init__(self, source: LiveSource, slot: int, state: StreamState) -> None:
         super().__init__(source, slot, state)
         self._shards_due = source.parts.open.when_due(float(source.plan.share))
         if self._shards_due is not None:
             self._lanes.open_when_due(self._shards_due)
+        self._lot = 1
+        """How many samples to read at a time: as many as fill a window together, but at most a block. It grows from 1,
+        and no state depends on it."""
         self._counted = source.plan.interleave
         narrow_windows(self._counted)
 
@@ -90,7 +95,8 @@ class LeanStream(SourceStream):
                     # Only now, so that states do not depend on where reading started.
                     if ended:
                         return
-                    ended = self._read_upto(ordinals[at] + 1, start, releases.out)
+                    upto = max(ordinals[at] + 1, self._read + self._lot)
+                    ended = self._read_upto(upto, start, releases.out)
                 stop = at
                 while stop < len(ordinals) and ordinals[stop] < self._read:
                     stop += 1
@@ -104,6 +110,9 @@ class LeanStream(SourceStream):
             raws = self._lanes.read(wanted)
             first, self._read = self._read, self._read + len(raws)
             ended = len(raws) < wanted
+            if raws:
+                fitting = len(raws) * window_bytes() // sum(map(_size_of, raws))
+                self._lot = max(1, min(2 * self._lot, self._block, fitting))
             self._buffer.update(zip(range(first, self._read), map(_take_over, raws), strict=True))
             raws.clear()
             if out or self._end:
@@ -164,6 +173,11 @@ STREAMS: dict[tuple[bool, bool], type[SourceStream]] = {
     (True, True): LeanRowStream,
 }
 """Whether there are many sources, and whether rows of tables are kept -> the streams of a mix."""
+
+
+def _size_of(raw: Any) -> int:
+    """Return the bytes of a raw sample, at least 1."""
+    return 1 + sum(map(getsizeof, raw.values() if type(raw) is dict else raw))
 
 
 def _take_over(raw: Any) -> Any:
