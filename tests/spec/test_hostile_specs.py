@@ -307,7 +307,7 @@ def test_child_specs_that_multiply_are_limited(tmp_path: Path) -> None:
 
 def test_at_most_a_thousand_unknown_keys_are_reported(tmp_path: Path) -> None:
     path = tmp_path / "spec.yaml"
-    path.write_text("".join(f"datas{i}: 1\n" for i in range(12_000)))
+    path.write_text("".join(f"datas{i}: 1\n" for i in range(2_000)))
     found = codes(path)
     assert len(found) == 1_001
     assert "E016" in found
