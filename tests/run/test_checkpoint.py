@@ -275,6 +275,18 @@ def test_an_error_about_the_canonical_topology_names_the_remedy(shards):
         loader.load_state_dict(state)
 
 
+def test_a_state_of_fewer_ranks_than_there_are_names_the_ranks_that_can_resume_it(shards):
+    with wdspec.loader(make_spec(shards, elastic=None), rank=0, world_size=1, num_workers=0) as loader:
+        state = loader.state_dict()
+    with (
+        wdspec.loader(make_spec(shards, elastic=None), rank=0, world_size=5, num_workers=0) as loader,
+        pytest.raises(
+            wdspec.UsageError, match=r"5 ranks cannot share .* world size of .*before a run starts"
+        ),
+    ):
+        loader.load_state_dict(state)
+
+
 def test_the_state_of_one_rank_cannot_restore_others(shards):
     spec = make_spec(shards)
     states = []

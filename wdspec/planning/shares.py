@@ -435,7 +435,7 @@ def _report_unread(spec: Spec, source: Source, needed: Fraction) -> None:
         would_take, smaller = "the first global batch would take", "smaller batches"
     message = (
         f"`max_passes: {source.max_passes:g}` of {source.samples:,} samples is less than {would_take}, "
-        f"{float(needed):,.5g} samples"
+        f"{'' if needed.denominator == 1 else 'about '}{round(needed):,} samples"
     )
     hint = f"raise `max_passes`, or use {smaller} or a smaller share"
     if source.on_exhausted != "drop":

@@ -15,6 +15,7 @@ from wdspec.planning.order import SMALLEST, least_held
 from wdspec.planning.past import Past, past_as_text
 from wdspec.planning.shares import LiveShares, shares_as_text
 from wdspec.planning.timeline import Timeline
+from wdspec.planning.topology import Topology
 from wdspec.read.source import unpack_slot
 from wdspec.run.received import Received, resume_received
 from wdspec.run.received import encode as encode_amounts
@@ -161,6 +162,18 @@ def _describe_fewer_held(places: set[str]) -> list[str]:
     ]
 
 
+def _keep_topology(run: Run, written: Mapping[str, int]) -> str:
+    """Return how a run resumes a state of another topology."""
+    elastic = f"`elastic: {{ranks: {written['ranks']}, workers: {written['workers']}}}` in the spec"
+    try:
+        run.seat.places(Topology(written["ranks"], written["workers"]), run.plan.batching.shared)
+    except UsageError as error:
+        return (
+            f"{error.message}, with {elastic}. To resume on more ranks, write `elastic` before a run starts"
+        )
+    return f"write {elastic}, which keeps the order on other topologies (`wdspec simulate` lists them)"
+
+
 def _check_fits(
     state: Mapping[str, Any],
     run: Run,
@@ -177,9 +190,8 @@ def _check_fits(
     written, elastic = before["elastic"], now["elastic"]
     if written != elastic:
         raise UsageError(
-            f"the state has the topology {_topology(written)}, this run has {_topology(elastic)}; write "
-            f"`elastic: {{ranks: {written['ranks']}, workers: {written['workers']}}}` in the spec, which keeps the "
-            "order on other topologies (`wdspec simulate` lists them)"
+            f"the state has the topology {_topology(written)}, this run has {_topology(elastic)}; "
+            + _keep_topology(run, written)
         )
     if run.plan.batching.windowed:
         changed = [line.replace("schedule.batch ", "schedule.window ", 1) for line in changed]
