@@ -381,6 +381,28 @@ def test_the_yield_of_a_selection_is_estimated_from_samples(tmp_path):
     assert "~144" in row  # 24 % of 600
 
 
+@pytest.mark.parametrize(
+    ("epoch", "size", "lost"),
+    [
+        (
+            "{pass: drop, reshuffle: true}",
+            32,
+            "leaves out 8 of 40 samples (20%), other ones each time: `drop`",
+        ),
+        ("{pass: drop}", 32, "leaves out 8 of 40 samples (20%): `drop`"),
+        ("{pass: pad}", 32, ""),
+        ("{pass: drop}", 19, ""),
+    ],
+)
+def test_a_pass_that_drops_a_large_part_of_the_samples_causes_a_warning(folder, epoch, size, lost):
+    write_shard(folder / "forty.tar", [(f"{number:03}", {"txt": b"x"}) for number in range(40)])
+    text = f"batch: {size}\ndataset: [{{name: a, shards: forty.tar}}]\nepoch: {epoch}\n"
+    (folder / "rest.yaml").write_text(text)
+    found = [each for each in meaning("rest.yaml")["warnings"] if "W511" in each]
+    assert len(found) == bool(lost)
+    assert all(lost in each for each in found)
+
+
 def test_a_window_that_fills_no_batch_causes_a_warning(folder):
     write_shard(folder / "texts.tar", [(f"{number:03}", {"txt": b"x" * 10}) for number in range(200)])
     batch = "{cost: txt.length, max_cost: 5000, window: WINDOW, collate: {txt: list}}"

@@ -12,6 +12,9 @@ from wdspec.spec.rules.batches import describe_short_epoch
 from wdspec.spec.rules.rule import rule
 from wdspec.spec.spec import Spec
 
+LARGE_REST = 0.1
+"""The part of a pass that the last batch may have before its loss is reported."""
+
 
 @rule("W398", needs="spec windows")
 def unfilled_batches(spec: Spec, windows: WindowFacts) -> Advices:
@@ -35,7 +38,7 @@ def short_epochs(spec: Spec, samples: float) -> Advices:
 
 @rule("W511", needs="spec plan")
 def rounded_epochs(spec: Spec, plan: Plan) -> Advices:
-    """Epochs of samples that global batches do not divide."""
+    """Epochs of samples that global batches do not divide, and passes that lose a large part to the last batch."""
     requested, epoch = spec.epoch.samples if spec.epoch is not None else None, plan.epoch_samples
     if requested and epoch and spec.limit is None and requested > epoch:
         size = plan.batching.global_size
@@ -43,6 +46,16 @@ def rounded_epochs(spec: Spec, plan: Plan) -> Advices:
             f"epoch: {requested} is not a multiple of the batch of {size:,}",
             f"an epoch is {epoch:,} samples, and the next epoch continues from there",
         )
+    finite, size = plan.finite, plan.batching.global_size
+    if finite is not None and epoch and spec.limit is None:
+        rest = finite.samples - plan.timeline.length(0) * size
+        if rest > LARGE_REST * finite.samples:
+            others = ", other ones each time" if spec.reshuffles else ""
+            yield Advice(
+                f"each epoch leaves out {rest:,} of {finite.samples:,} samples ({rest / finite.samples:.0%}){others}: "
+                f"`drop` drops what does not fill a global batch of {size:,}",
+                "use smaller batches or fewer canonical ranks (`elastic`), or write `pass: pad`",
+            )
 
 
 @rule("W527", needs="spec")
