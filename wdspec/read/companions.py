@@ -180,7 +180,8 @@ class _Held:
 
     def __call__(self, source: LiveSource, process: Process) -> Callable[..., Any]:
         if not source.parts.drops_decoded:
-            use = process if source.parts.transform.reads_values else _leaving_audio(process, source.budget)
+            can_leave = source.parts.transform.can_leave_audio
+            use = _leaving_audio(process, source.budget) if can_leave else process
             return lambda raw, ordinal: (use, raw, ordinal)
 
         def decode(raw: Sample, ordinal: int) -> Drawn | None:

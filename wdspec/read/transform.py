@@ -294,9 +294,11 @@ class Transform:
         return fields_set_by(self.maps[: self.own_maps], self.tags or (), self.maps[self.own_maps :])
 
     @property
-    def reads_values(self) -> bool:
-        """Whether a step reads the values of a sample after they are decoded."""
-        return bool(self.has_functions or self.expect or self.fields.made)
+    def can_leave_audio(self) -> bool:
+        """Whether recordings are decoded, and no step reads the values of a sample afterwards."""
+        rules = self.fields.rules
+        decodes = any("audio" in decoder for decoder in (*rules.names, *rules.fields.values()))
+        return decodes and not (self.has_functions or self.expect or self.fields.made)
 
     @property
     def only_decodes(self) -> bool:
