@@ -5,7 +5,7 @@ import itertools
 import json
 import os
 import random
-from collections import defaultdict
+from collections import Counter, defaultdict
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,17 +17,19 @@ from servers.counting import CountingServer
 from shardmaking import write_shard
 
 import wdspec
-from wdspec.base.errors import UsageError
+from wdspec.base.errors import ShardError, UsageError
 from wdspec.base.handles import FEW, MOST
 from wdspec.planning import order
+from wdspec.read import lean
+from wdspec.read.lanes import Lanes
 
 __all__ = ["few_descriptors"]
 
 
-def write_links(folder, count):
+def write_links(folder, count, length=3):
     """Two small shards under the names of those of many sources; returns the spec that mixes them."""
     for shard in range(2):
-        samples = [(f"{shard}{i}", {"txt": f"{shard} {i}".encode()}) for i in range(3)]
+        samples = [(f"{shard}{i}", {"txt": f"{shard} {i}".encode()}) for i in range(length)]
         write_shard(folder / f"{shard}.tar", samples)
         for n in range(count):
             os.link(folder / f"{shard}.tar", folder / f"s{n:03d}-{shard}.tar")
@@ -52,94 +54,193 @@ def test_the_batches_of_a_hundred_sources_are_those_of_the_model(tmp_path):
             assert [plain(batch)] == [plain(item) for item in model.items(step)]
 
 
+@pytest.mark.parametrize("length", [3, 30])
+def test_states_do_not_depend_on_how_many_small_samples_are_read_at_a_time(tmp_path, monkeypatch, length):
+    spec = write_links(tmp_path, 70, length)
+    reads = []
+
+    def observe(state=None, count=24):
+        with monkeypatch.context() as patch:
+            patch.setattr(Lanes, "read", lambda lanes, most: (reads.append(most), read(lanes, most))[1])
+            with wdspec.loader(spec, num_workers=0) as loader:
+                if state is not None:
+                    loader.load_state_dict(state)
+                return [
+                    (plain(batch), loader.state_dict())
+                    for _, batch in zip(range(count), loader, strict=False)
+                ]
+
+    read = Lanes.read
+    many = observe()
+    most = max(reads)
+    with monkeypatch.context() as patch:
+        patch.setattr(lean, "window_bytes", lambda: 1)
+        reads.clear()
+        single = observe()
+        assert max(reads) < most
+        assert single == many
+        assert observe(many[12][1], 11) == many[13:]
+    assert observe(single[12][1], 11) == many[13:]
+
+
+SUFFIXES = ("tar", "tar", "tar.gz", "jsonl", "parquet", "arrow")
+ORDERS = ("shuffled", "sequential", "resampled")
+BATCHES = ({"size": 16}, {"size": 64}, {"cost": "txt.length", "max_cost": 60, "window": 40})
+
+
 def write_kinds(folder, count, chance, places=("local",)):
     """Shards of several formats under the names of those of many sources; returns the sources.
 
     `places` are URLs of servers of the folder, or "local".
     """
     for shard in range(2):
-        texts = [(f"{shard}{i}", f"{shard} {i}") for i in range(chance.randint(2, 5))]
+        texts = [
+            (f"{shard}{i}", f"{shard} {i}" + "x" * chance.randrange(9)) for i in range(chance.randint(2, 5))
+        ]
         write_shard(folder / f"{shard}.tar", [(key, {"txt": text.encode()}) for key, text in texts])
-        write_shard(folder / f"more-{shard}.tar", [(key, {"cls": b"7"}) for key, _ in texts])
+        some = [(key, {"cls": b"7"}) for key, _ in texts if chance.random() < 0.8]
+        write_shard(folder / f"more-{shard}.tar", some or [("none", {"cls": b"7"})])
         (folder / f"{shard}.tar.gz").write_bytes(gzip.compress((folder / f"{shard}.tar").read_bytes()))
         lines = [json.dumps({"__key__": key, "txt": text}) for key, text in texts]
         (folder / f"{shard}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
-        rows = [{"__key__": key, "txt": text} for key, text in texts]
-        pq.write_table(pa.Table.from_pylist(rows), folder / f"{shard}.parquet", row_group_size=2)
+        table = pa.Table.from_pylist([{"__key__": key, "txt": text} for key, text in texts])
+        pq.write_table(table, folder / f"{shard}.parquet", row_group_size=2)
+        with pa.ipc.new_file(folder / f"{shard}.arrow", table.schema) as writer:
+            writer.write_table(table, max_chunksize=2)
     sources = []
     for n in range(count):
-        suffix = chance.choice(("tar", "tar", "tar.gz", "jsonl", "parquet"))
+        suffix = chance.choice(SUFFIXES)
         for shard in range(2):
-            os.link(folder / f"{shard}.{suffix}", folder / f"s{n:03d}-{shard}.{suffix}")
+            os.link(folder / f"{shard}.{suffix}", folder / f"s{n:04d}-{shard}.{suffix}")
         place = chance.choice(places)
         root = folder if place == "local" else place
-        source = {"name": f"s{n:03d}", "shards": f"{root}/s{n:03d}-{{0..1}}.{suffix}"}
+        source = {"name": f"s{n:04d}", "shards": f"{root}/s{n:04d}-{{0..1}}.{suffix}"}
         if chance.random() < 0.1:
             source["subset"] = {"part": "50%"}
+        if chance.random() < 0.1 and suffix.startswith("tar"):
+            source["join"] = [
+                {
+                    "shards": f"{root}/more-{{0..1}}.tar",
+                    "fields": "cls",
+                    "missing": chance.choice(("skip", "none")),
+                }
+            ]
         sources.append({**source, "weight": chance.choice((1, 1, 2, 50)), "order": chance.choice(ORDERS)})
     return sources
 
 
-ORDERS = ("shuffled", "sequential", "resampled")
+@pytest.fixture
+def leave_few(few_descriptors):
+    """Opens descriptors until the process has only so many more."""
+    held = []
+
+    def leave(count):
+        while len(held) + count < 256 - count_descriptors():
+            held.append(os.open(os.devnull, os.O_RDONLY))
+
+    yield leave
+    for descriptor in held:
+        os.close(descriptor)
+
+
+COUNTS = (50, 66, 70, 80, 90, 90, 100, 120, 150, 150, 200, 250, 300, 400, 600, 2000)
 SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 200))]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_random_mixes_of_many_sources_are_those_of_the_model_also_when_resumed(tmp_path, seed):
+def test_random_mixes_of_many_sources_are_those_of_the_model_also_when_resumed_elsewhere(
+    tmp_path, seed, leave_few
+):
     chance = random.Random(seed)
-    count, steps = 70 if seed == 0 else chance.choice((66, 90, 150, 300)), 8
-    spec = {
-        "dataset": write_kinds(tmp_path, count, chance),
-        "defaults": {"shuffle": chance.choice((0, 2, 10, 1000)), "extensions": "txt"},
-        "batch": chance.choice((16, 64)),
-        "seed": seed,
-        "elastic": {"ranks": 1, "workers": 2},
-    }
-    check_against_model(spec, chance.randrange(1, steps), steps)
+    count = 70 if seed == 0 else chance.choice(COUNTS)
+    (tmp_path / "data").mkdir()
+    with CountingServer(tmp_path / "data") as server:
+        places = chance.choice((("local",), (server.url, server.url, "local")))
+        spec = {
+            "dataset": write_kinds(tmp_path / "data", count, chance, places),
+            "defaults": {
+                "shuffle": chance.choice((0, 2, 10, 1000)),
+                "extensions": "txt cls",
+                "missing": "none",
+            },
+            "batch": {"collate": {"cls": "list"}, **chance.choice(BATCHES)},
+            "seed": seed,
+            "elastic": {"ranks": 2, "workers": chance.choice((1, 2))},
+        }
+        if server.url in places and chance.random() < 0.5:
+            spec["cache"] = {"dir": str(tmp_path / "cache"), "size": chance.choice((0, 30_000, 10**9))}
+        if chance.random() < 0.3:
+            leave_few(chance.randint(8, 40))
+        check_against_model(spec, chance, 4, server.url, tmp_path / "data")
 
 
-def check_against_model(spec, stop, steps, url="", folder=None):
-    """Compare the batches of a spec with those of the model, also when they are resumed after some of them.
+def check_against_model(spec, chance, steps, url, folder):
+    """Compare the batches of a spec with those of the model, also when other processes continue after some of them.
 
     The model reads shards at the URL from the folder.
     """
 
+    def to_local(value):
+        return json.loads(json.dumps(value).replace(url, str(folder)))
+
     def read(loader, count):
-        for _, batch in zip(range(count), loader, strict=False):
-            urls = [text.replace(url, str(folder)) if url else text for text in batch["__url__"]]
-            yield [plain({**batch, "__url__": urls})]
+        for _, item in zip(range(count), loader, strict=False):
+            yield plain({**item, "__url__": to_local(item["__url__"])})
 
-    local = [{**source, "shards": source["shards"].replace(url, str(folder))} for source in spec["dataset"]]
-    model = Model({**spec, "dataset": local} if url else spec, workers=2)
-    expected = [[plain(item) for item in model.items(step)] for step in range(steps)]
+    model = Model({**spec, "dataset": to_local(spec["dataset"])}, ranks=2, workers=2)
+    stop = chance.randrange(1, steps)
+    expected = [plain(item) for step in range(stop) for item in model.items(step)]
     with wdspec.loader(spec, num_workers=0) as loader:
-        found = list(read(loader, stop))
+        assert list(read(loader, len(expected))) == expected
         state = json.loads(json.dumps(loader.state_dict()))
-    with wdspec.loader(spec, num_workers=0) as loader:
-        loader.load_state_dict(state)
-        found += read(loader, steps - stop)
-    assert found == expected
+    ranks = chance.choice((1, 2))
+    for rank in range(ranks):
+        expected = [plain(item) for step in range(stop, steps) for item in model.items_of(step, rank, ranks)]
+        with wdspec.loader(spec, num_workers=0, rank=rank, world_size=ranks) as loader:
+            loader.load_state_dict(state)
+            assert list(read(loader, len(expected))) == expected
 
 
-REMOTE_SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 100))]
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 20))])
+def test_each_reading_of_a_shard_that_is_replaced_meanwhile_has_one_version_or_is_an_error(tmp_path, seed):
+    chance, count = random.Random(seed), 120
+    for version in ("old", "new"):
+        samples = [(f"{i}", {"txt": version.encode() + b"x" * 60_000}) for i in range(8)]
+        write_shard(tmp_path / f"{version}.tar", samples)
+        (tmp_path / f"{version}.tar.gz").write_bytes(
+            gzip.compress((tmp_path / f"{version}.tar").read_bytes())
+        )
+    suffixes = [chance.choice(("tar", "tar.gz")) for _ in range(count)]
+    names = [f"s{n:03d}.{suffix}" for n, suffix in enumerate(suffixes)]
+    for name, suffix in zip(names, suffixes, strict=True):
+        os.link(tmp_path / f"old.{suffix}", tmp_path / name)
+    versions = defaultdict(set)
+    readings, errors = Counter(), []
+    with CountingServer(tmp_path) as server:
+        root = chance.choice((tmp_path, server.url)) if seed else tmp_path
+        spec = {"dataset": [{"name": name[:4], "shards": f"{root}/{name}"} for name in names], "batch": 8}
+        with wdspec.loader(spec, num_workers=0) as loader:
+            for step, batch in zip(range(400), read_upto_error(loader, errors), strict=False):
+                for url, key, text in zip(batch["__url__"], batch["__key__"], batch["txt"], strict=True):
+                    readings[url, key] += 1
+                    versions[url, readings[url, key]].add(text[:3])
+                if step == 30:
+                    for number in chance.sample(
+                        range(count), 60 if seed == 0 else chance.choice((1, 10, 60))
+                    ):
+                        os.link(tmp_path / f"new.{suffixes[number]}", tmp_path / "now")
+                        os.replace(tmp_path / "now", tmp_path / names[number])
+    assert all(len(found) == 1 for found in versions.values())
+    assert all("while it was read" in error for error in errors)
+    assert errors or seed
 
 
-@pytest.mark.parametrize("seed", REMOTE_SEEDS)
-def test_random_mixes_over_http_are_those_of_the_model_with_few_descriptors(tmp_path, seed, few_descriptors):
-    chance = random.Random(seed)
-    count, steps = 70 if seed == 0 else chance.choice((66, 150, 600)), 6
-    (tmp_path / "data").mkdir()
-    with CountingServer(tmp_path / "data") as server:
-        spec = {
-            "dataset": write_kinds(tmp_path / "data", count, chance, (server.url, server.url, "local")),
-            "defaults": {"shuffle": chance.choice((0, 2, 10, 1000)), "extensions": "txt"},
-            "batch": chance.choice((16, 64)),
-            "seed": seed,
-            "elastic": {"ranks": 1, "workers": 2},
-        }
-        if chance.random() < 0.4:
-            spec["cache"] = {"dir": str(tmp_path / "cache"), "size": chance.choice((0, 30_000, 10**9))}
-        check_against_model(spec, chance.randrange(1, steps), steps, server.url, tmp_path / "data")
+def read_upto_error(loader, errors):
+    """Yield the batches up to the error for a shard that is another one now."""
+    try:
+        yield from loader
+    except ShardError as error:
+        errors.append(str(error))
 
 
 def test_many_sources_that_fetch_objects_keep_their_order_also_when_resumed(tmp_path):
