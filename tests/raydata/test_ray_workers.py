@@ -361,6 +361,24 @@ def test_only_so_many_bytes_are_requested(make):
     assert requested[1] == [0] * 5
 
 
+@pytest.mark.parametrize("looks", [True, False])
+def test_no_garbage_is_looked_for_while_a_delivery_is_opened(looks):
+    """Its lists would each count as possible garbage, and Python would look through the whole process."""
+    arrays, _ = pack([[[at]] for at in range(20_000)])
+    starts, lender, was = [], Lender(10_000_000), gc.isenabled()
+    note = lambda phase, info: starts.append(phase)  # noqa: E731  # taken out of the list again
+    (gc.enable if looks else gc.disable)()
+    gc.callbacks.append(note)
+    try:
+        value = lender.open(arrays)
+        assert gc.isenabled() == looks
+    finally:
+        gc.callbacks.remove(note)
+        (gc.enable if was else gc.disable)()
+    assert value == [[[at]] for at in range(20_000)]
+    assert len(starts) <= 2, "one collection afterwards"
+
+
 def test_what_arrives_can_be_written_and_is_copied_if_too_much_is_kept():
     value = {
         "large": torch.arange(3000.0).reshape(3, 1000).t(),

@@ -16,6 +16,7 @@ next batches is estimated by the last ones.
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import pickle
@@ -441,7 +442,9 @@ def start_reader(setup: Setup, run: Any, node: str) -> RemoteReader:
         internal_kv._internal_kv_put(key, pickle.dumps(error))
         os._exit(1)
 
-    return RemoteReader(setup, run, node, leave)
+    reader = RemoteReader(setup, run, node, leave)
+    gc.freeze()  # as in worker processes: collections take less time
+    return reader
 
 
 def join_cluster(starts: bool = True) -> None:
