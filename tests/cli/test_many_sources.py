@@ -1,6 +1,7 @@
 """Reports about very many sources: the largest ones, those in trouble, and how many others there are; JSON has all."""
 
 import json
+import re
 
 import pytest
 from commandline import within
@@ -52,6 +53,18 @@ def test_the_first_shards_are_those_of_the_largest_sources(spec):
     text, _ = within("explain", spec)
     slots = next(block for block in text.split("\n\n") if block.startswith("rank"))
     assert len(slots.splitlines()) == 1 + LARGEST
+
+
+def test_a_page_shows_the_largest_sources_and_how_many_more_there_are(spec, tmp_path):
+    for package in ("jinja2", "matplotlib"):
+        pytest.importorskip(package)
+    within("preview", spec, "-n", "1", "--samples", "1")
+    page = (tmp_path / "preview.html").read_text(encoding="utf-8")
+    shown = set(re.findall(r'<a href="#source-1-\d+">(\w+)</a>', page))
+    assert {*LARGE} <= shown
+    assert len(shown) == LARGEST
+    assert len(re.findall(r'<section aria-labelledby="source-', page)) == LARGEST
+    assert f"and {100 - LARGEST} more sources" in page
 
 
 def test_json_has_all_sources(spec):

@@ -26,6 +26,7 @@ import numpy as np
 from wdspec import __version__
 from wdspec.advice.explanation import ExplainedSource, Explanation, explain_spec
 from wdspec.advice.words import common_steps
+from wdspec.base.amounts import largest_places
 from wdspec.base.errors import UsageError, WdspecError
 from wdspec.base.progress import progress
 from wdspec.base.redaction import printable, redacted_urls
@@ -126,7 +127,7 @@ def preview(
     for library in ("jinja2", "matplotlib", "PIL"):
         require_library(library, "`wdspec preview`", "wdspec[charts]")
     specs = [explain_spec(choose(file).load(), ranks, workers, 1) for file in files]
-    with progress("reading sources", sum(len(each.active) for each in specs)) as bar:
+    with progress("reading sources", sum(len(_shown(each)) for each in specs)) as bar:
         previews = [
             build_preview(
                 file,
@@ -201,7 +202,7 @@ class SpecPreview:
 
     @property
     def all_problems(self) -> list[str]:
-        """Problems of the whole spec and of each source."""
+        """Problems of the whole spec and of each source that is shown."""
         return [*self.problems, *(problem for source in self.sources for problem in source.problems)]
 
     @property
@@ -231,6 +232,8 @@ def build_preview(
 ) -> SpecPreview:
     """Read the first samples of each source twice: as files, and as in training. Errors are listed as problems.
 
+    Of many sources, only the largest are read.
+
     Args:
         title: name of the spec.
         explanation: the spec, planned.
@@ -248,9 +251,9 @@ def build_preview(
         raise UsageError(
             f"{title}: {what} has {pluralize(last, 'batch', 'batches')}; choose a --step below {last:,}"
         )
-    sources = []
-    for explained in explanation.active:
-        budget = MediaBudget(media // len(explanation.active))
+    sources, shown = [], _shown(explanation)
+    for explained in shown:
+        budget = MediaBudget(media // len(shown))
         sources.append(_source(spec, explained, count, cards, budget))
         advance()
     batch: list[tuple[str, ValueMeaning]] = []
@@ -264,6 +267,12 @@ def build_preview(
     return SpecPreview(
         title, explanation, sources, step, batch, packed, [redacted_urls(each) for each in problems]
     )
+
+
+def _shown(explanation: Explanation) -> list[ExplainedSource]:
+    """The sources to show: all of a few, the largest ones of many."""
+    active = explanation.active
+    return [active[place] for place in largest_places([each.share for each in active])]
 
 
 def _source(
@@ -447,8 +456,9 @@ def _parts(preview: SpecPreview, axes: Axes) -> dict[str, Any]:
             for step in preview.explanation.schedule
         ),
         "rows": [
-            _row(each, colours, common_steps(preview.explanation.spec)) for each in preview.explanation.active
+            _row(each.explained, colours, common_steps(preview.explanation.spec)) for each in preview.sources
         ],
+        "more": len(preview.explanation.active) - len(preview.sources),
         "strip": picture,
         "strip_rows": batches,
         "strip_caption": f"{caption}.",
