@@ -198,6 +198,8 @@ class SourceStream:
 
     Iterating yields finished samples forever. `state` is the state after the last sample yielded. A stream built from
     it yields the same rest; samples that were read and not yielded yet are read again.
+
+    No attribute is a `cached_property`, as in `Stream`.
     """
 
     def __init__(self, source: LiveSource, slot: int, state: StreamState) -> None:
