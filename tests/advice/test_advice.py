@@ -144,6 +144,21 @@ def test_advice_points_at_its_source(folder):
     assert problem == Problem("W508", message, "list each file once, in one source", "s.yaml", 3, 5)
 
 
+@pytest.mark.parametrize(
+    ("at", "wait", "late"), [(16, 400, 384), (800, 400, 0), (1_900, 400, 0), (900, 10_000, 9_100)]
+)
+def test_shares_that_slots_use_much_later_than_the_schedule_says(folder, at, wait, late):
+    steps = f"[{{at: 0, shares: {{a: 1, b: 1}}}}, {{at: {at}, shares: {{a: 1, b: 0}}}}]"
+    sources = "[{name: a, shards: a-000.tar}, {name: b, shards: a-001.tar}]"
+    batch = f"{{size: 8, group_by: txt.length, group_wait: {wait}, incomplete: merge}}"
+    (folder / "s.yaml").write_text(f"mix: {{schedule: {steps}}}\nbatch: {batch}\ndataset: {sources}\n")
+    advice = [
+        each.message for each in explain_spec(wdspec.load("s.yaml"), 1, 1, 0).advice if each.code == "W516"
+    ]
+    words = f"the shares from sample {at} on take effect {late:,} samples later"
+    assert [each.partition(":")[0] for each in advice] == [words] * (late > 0)
+
+
 def test_a_rule_runs_only_if_its_facts_are_known(folder):
     (folder / "s.yaml").write_text(FEW)
     explanation = explain_spec(wdspec.load("s.yaml"), 1, 4, 0)

@@ -175,3 +175,17 @@ def test_a_state_with_tampered_shares_is_rejected(spec, text):
         state = loader.state_dict()
         with pytest.raises(wdspec.UsageError, match="the state is damaged: `shares`"):
             loader.load_state_dict({**state, "shares": text})
+
+
+def test_with_groups_a_warning_says_after_how_many_samples_the_shares_are_used(spec):
+    batch = {"size": 2, "group_by": "txt.length", "group_wait": 8, "incomplete": "merge"}
+    changes = {"batch": batch, "epoch": {"batches": 100}, "elastic": {"ranks": 1, "workers": 1}}
+    spec = {**spec, **changes, "defaults": {"shuffle": 0}}
+    with wdspec.loader(spec, num_workers=0) as loader:
+        batches = iter(loader)
+        next(batches)
+        with pytest.warns(UserWarning, match=r"finishes its section of 8 samples \(`group_wait`\)"):
+            assert loader.set_shares(B) == 1
+        read = ["".join(sorted({key[0] for key in next(batches)["__key__"]})) for _ in range(8)]
+    assert "a" in "".join(read[:4])
+    assert set(read[4:]) == {"b"}

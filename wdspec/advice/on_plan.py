@@ -8,12 +8,17 @@ from wdspec.advice.facts import Advice, Advices, HeldMemory
 from wdspec.advice.measure import WindowFacts
 from wdspec.base.amounts import join_names, pluralize, size
 from wdspec.planning.plan import Plan
+from wdspec.planning.shares import shares_of_steps
+from wdspec.shards.shards import Shards
 from wdspec.spec.rules.batches import describe_short_epoch
 from wdspec.spec.rules.rule import rule
 from wdspec.spec.spec import Spec
 
 LARGE_REST = 0.1
 """The part of a pass that the last batch may have before its loss is reported."""
+
+LATE = 0.25
+"""The part of the samples before a change of the shares by which it may be late before it is reported."""
 
 
 @rule("W398", needs="spec windows")
@@ -55,6 +60,23 @@ def rounded_epochs(spec: Spec, plan: Plan) -> Advices:
                 f"each epoch leaves out {rest:,} of {finite.samples:,} samples ({rest / finite.samples:.0%}){others}: "
                 f"`drop` drops what does not fill a global batch of {size:,}",
                 "use smaller batches or fewer canonical ranks (`elastic`), or write `pass: pad`",
+            )
+
+
+@rule("W516", needs="spec plan shards")
+def late_shares(spec: Spec, plan: Plan, shards: Shards) -> Advices:
+    """Steps of a schedule that take effect much later than written, since slots finish their sections first."""
+    section = plan.batching.global_size
+    if spec.batch is None or not plan.batching.windowed:
+        return
+    key = "window" if spec.batch.group_by is None else "group_wait"
+    for at, _ in shares_of_steps(spec, lambda source: len(shards.lists[source.name]), section):
+        late = -at % section
+        if late > LATE * at:
+            yield Advice(
+                f"the shares from sample {at:,} on take effect {late:,} samples later: each slot first finishes the "
+                f"{plan.batching.per_slot:,} samples of its `{key}`",
+                f"lower `{key}`, or write `at: {at + late}`",
             )
 
 

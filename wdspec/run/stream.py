@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from wdspec.base.errors import UsageError
+from wdspec.base.errors import UsageError, warn_user
 from wdspec.base.process import PerProcess
 from wdspec.cache.index import Index
 from wdspec.planning.past import Changes
@@ -480,6 +480,11 @@ class Resumable(Tabular, ABC):
         start = stream.next_step + after
         run.segments([LiveShares(start, checked)])  # raises before ranks are compared
         check_shares_agree(run, start, checked)
+        if run.spec.batch is not None and run.spec.batch.group_by is not None:
+            warn_user(
+                f"each slot first finishes its section of {run.spec.batch.group_wait:,} samples (`group_wait`), and "
+                "uses the new shares from the next one on"
+            )
         stream.set_shares(checked, start)
         return start
 
