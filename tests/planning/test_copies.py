@@ -135,6 +135,26 @@ def test_groups_are_those_of_a_plain_loop(incomplete):
             assert len({window.names[at] for at in members}) == len(members)
 
 
+class CountedName:
+    """The name of a sample, which counts how often it is looked up."""
+
+    looked_up = 0
+
+    def __hash__(self):
+        CountedName.looked_up += 1
+        return id(self)
+
+
+def test_a_sample_is_not_compared_with_all_open_batches():
+    names = [CountedName() for _ in range(3)]
+    samples = [(1.0, (), 0, at % 2, at, names[at % 3]) for at in range(3_000)]  # no batch of eight gets full
+    found = list(
+        gather_groups(samples, WindowRules(max_size=8), "keep", [].extend, 100, 5, 3, lambda each: each[5])
+    )
+    assert len(found) == 1_000
+    assert CountedName.looked_up < 10 * len(samples)
+
+
 def test_a_window_without_copies_has_no_parts():
     assert find_copies([]) is find_copies(range(100)) is None
 

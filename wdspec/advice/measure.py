@@ -294,8 +294,8 @@ class WindowFacts(NamedTuple):
     """With `balance`: the mean weight of the ranks at a step, as a part of the largest."""
 
 
-MOST_WINDOWS = 8
-"""Windows to read at most, each of another rank."""
+MOST_WINDOWS, MOST_OF_WINDOWS = 8, 10_000
+"""Windows to read at most, each of another rank, and samples in all of them, if one does not have more."""
 
 
 def measure_windows(spec: Spec, shards: Shards, plan: Plan, most: int = MOST_WINDOWS) -> WindowFacts | None:
@@ -314,7 +314,8 @@ def measure_windows(spec: Spec, shards: Shards, plan: Plan, most: int = MOST_WIN
     from wdspec.read.windows import WindowPlanner
 
     planner = WindowPlanner.of(spec)
-    reader = Reader(plan, parts_of(spec, shards), range(min(most, plan.topology.ranks)), spec)
+    most = min(most, plan.topology.ranks, max(1, MOST_OF_WINDOWS // plan.batching.per_slot))
+    reader = Reader(plan, parts_of(spec, shards), range(most), spec)
     try:
         ranks = list(filter(None, reader.measure_windows()))
     finally:

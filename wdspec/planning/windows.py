@@ -587,6 +587,11 @@ class _Group:
         self, key: int, rules: WindowRules, name_of: Callable[[Entry], Hashable] | None = None
     ) -> None:
         self.open: list[_OpenBatch] = []
+        self._begun = 0
+        self._numbers: list[int] = []
+        """The numbers of the open batches, in the order in which they were begun."""
+        self._with: dict[Hashable, int] = {}
+        """Name of a sample -> a number. All open batches below it have the sample."""
         self.full: deque[list[Entry]] = deque()
         self.weight = 0.0
         """What all samples of the value have cost so far."""
@@ -597,20 +602,31 @@ class _Group:
     def take(self, entry: Entry) -> bool:
         """Put a sample into the first batch that does not have it; return whether batches were filled."""
         name = None if self._name_of is None else self._name_of(entry)
-        for batch in self.open:
-            if name not in batch.names:
-                break
-        else:
-            batch = _OpenBatch(self._rules, self._name_of)
-            self.open.append(batch)
-        before = len(self.full)
+        at = bisect_left(self._numbers, self._with.get(name, 0))
+        while at < len(self.open) and name in self.open[at].names:
+            at += 1
+        if at == len(self.open):
+            self.open.append(_OpenBatch(self._rules, self._name_of))
+            self._numbers.append(self._begun)
+            self._begun += 1
+        batch, before = self.open[at], len(self.full)
         while not batch.put(entry, name):
-            self.full.append(batch.close())
+            self._close(at)
+        if name is not None:
+            self._with[name] = self._numbers[at] + 1
         if len(batch.entries) == self._rules.max_size:
-            self.full.append(batch.close())
+            self._close(at)
             if not batch.entries:
-                self.open.remove(batch)
+                del self.open[at], self._numbers[at]
         return len(self.full) > before
+
+    def _close(self, at: int) -> None:
+        """Close an open batch. Its samples may join it again."""
+        closed = self.open[at].close()
+        self.full.append(closed)
+        if self._name_of is not None:
+            for name in map(self._name_of, closed):
+                self._with[name] = min(self._with[name], self._numbers[at])
 
     def wait(self, turn: int) -> float:
         """Return -log(u) / w of a turn."""
