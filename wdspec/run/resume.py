@@ -28,6 +28,7 @@ from wdspec.read.windows import MAY_REPEAT, PLANNED_WHOLE
 from wdspec.run.received import add_up, received_in
 from wdspec.run.run import Run
 from wdspec.run.state import VERSION, ranks_of, read_entry
+from wdspec.spec.spec import Source
 
 Description = Mapping[str, Any]
 
@@ -294,30 +295,42 @@ def describe_passes(
     size, counts = plan.batching.global_size, {each.name: len(each.shards) for each in plan.sources}
     at = Fraction(sum(samples.values()), size) if plan.batching.windowed else Fraction(state["batch"])
     for source in spec.sources:
-        if source.max_passes is None or not source.samples or source.name not in counts:
+        if source.name not in {each.source for each in plan.exhausted} or not source.samples:
             continue
-        was, most = samples.get(source.name, Fraction(0)), Fraction(str(source.max_passes)) * source.samples
         counted = count_unlimited(
             spec, lambda each: counts.get(each.name, 0), size, plan.exhausted, source.name, at
         )
-        in_all, about = (
-            was + max(Fraction(0), most - counted),
-            max(most / 50, Fraction(4 * plan.topology.slots)),
-        )
-        if source.name not in {each.source for each in plan.exhausted} or abs(in_all - most) <= about:
-            continue
         same = before["sources"].get(source.name, {}).get("max_passes") == source.max_passes
-        fits = float((most + counted - was) / source.samples)
-        hint = (
-            f"; for {source.max_passes:g} passes in all, write `max_passes: {fits:.4g}`"
-            if same and fits > 0
-            else ""
-        )
-        yield (
-            f"`{source.name}` was read {float(was / source.samples):.3g} passes before the spec changed, and counts as "
-            f"read {float(counted / source.samples):.3g}, by the shares that the spec has now: with `max_passes: "
-            f"{source.max_passes:g}` it will be read {float(in_all / source.samples):.3g} in all{hint}"
-        )
+        was = samples.get(source.name, Fraction(0))
+        yield from _describe_passes_of(source, was, counted, Fraction(4 * plan.topology.slots), same)
+
+
+def _describe_passes_of(
+    source: Source, was: Fraction, counted: Fraction, least: Fraction, is_same: bool
+) -> Iterator[str]:
+    """Yield a line if a source will be read more or less often than its `max_passes` says.
+
+    Args:
+        source: a source that has `samples`.
+        was: its samples that were received.
+        counted: those that the plan counts as received.
+        least: the difference in samples that is not worth a line.
+        is_same: whether the state was saved with the same `max_passes`.
+    """
+    size = source.samples
+    assert size is not None, "it has them"
+    most = Fraction(str(source.max_passes)) * size
+    in_all = was + max(Fraction(0), most - counted)
+    if abs(in_all - most) <= max(most / 50, least):
+        return
+    fits = float((most + counted - was) / size)
+    advised = is_same and fits > 0
+    hint = f"; for {source.max_passes:g} passes in all, write `max_passes: {fits:.4g}`" if advised else ""
+    yield (
+        f"`{source.name}` was read {float(was / size):.3g} passes before the spec changed, and counts as read "
+        f"{float(counted / size):.3g}, by the shares that the spec has now: with `max_passes: {source.max_passes:g}` "
+        f"it will be read {float(in_all / size):.3g} in all{hint}"
+    )
 
 
 def live_shares(
