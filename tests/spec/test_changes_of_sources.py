@@ -60,7 +60,7 @@ SPLITS = {
 def test_a_source_of_another_split_is_named_with_the_split() -> None:
     spec = {**SPLITS, "environments": {"laptop": {"sources": {"laion": {"weight": 0}}}}}
     (problem,) = [each for each in wdspec.validate(spec) if each.code == "E105"]
-    assert problem.message == "there is no source `laion` in the split `val`"
+    assert problem.message == "there is no source `laion` in the split `val` (in the environment `laptop`)"
     assert "`laion: {if_present: true, …}`" in problem.hint
 
 

@@ -510,6 +510,7 @@ ELSEWHERE = {
     "W515": "cli/test_data_checks",
     **{f"W{number}": "advice/test_values" for number in range(525, 531)},
     "W340": "advice/test_remedies",
+    "W516": "advice/test_advice",
     **{f"W52{number}": "advice/test_remedies" for number in (0, 1, 2, 3, 4)},
     "W103": "test_hostile_specs",
     "W108": "jobs/test_stats_command",
@@ -810,3 +811,17 @@ def test_a_named_expression_is_followed_to_its_product(here: Path) -> None:
     [problem] = [problem for problem in check("spec.yaml")[1] if problem.code == "W357"]
     assert problem.line == 3
     assert "`before_map(ids.length) / 3`" in problem.hint
+
+
+def test_a_problem_of_one_environment_names_it():
+    sources = [
+        {"name": "a", "shards": "a.tar", "weight": "${w}"},
+        {"name": "b", "shards": "b.tar", "weight": "${v}"},
+    ]
+    spec = {"vars": {"w": 1, "v": -1}, "environments": {"lab": {"vars": {"w": -3}}}, "dataset": sources}
+    assert {each.message for each in check(spec)[1]} == {
+        "`weight` must be at least 0, but this is -3 (in the environment `lab`)",
+        "`weight` must be at least 0, but this is -1",
+    }
+    [problem] = [each for each in check(spec, env="lab")[1] if "-3" in each.message]
+    assert problem.message == "`weight` must be at least 0, but this is -3"

@@ -186,9 +186,7 @@ class _Variants:
         if key in self._known:
             return
         self._known.add(key)
-        environment = composition.variant.environment
-        where = "" if environment is None else f" (in the environment `{environment}`)"
-        problems.add(code, at, message + where, hint)
+        problems.add(code, at, message, hint)
 
     def note_outsiders(self, composition: Composition, problems: Problems) -> None:
         """Report values from files outside of the repository of the spec."""

@@ -112,17 +112,17 @@ def check(
         return load(source, split=split, env=env, vars=vars, overrides=overrides), []
     reading = _read(source, split, env, vars, overrides)
     first: Spec | None = None
-    splits = []
-    refuted: set[tuple[str, Position]] = set()
+    splits, refuted = list[Composition](), set[tuple[str, Position]]()
     for number, (one_split, one_env) in enumerate(reading.variants()):
-        composition = reading.compose(one_split, one_env)
+        known, composition = len(reading.problems), reading.compose(one_split, one_env)
         if composition is None:
             continue
         apply(composition, reading.problems, warnings=True)
+        if one_env != reading.env:
+            reading.problems.name_environment(known, one_env)
         first = composition.spec if number == 0 else first
-        if one_split is not None and one_env == reading.env:
-            splits.append(composition)
         if one_split is not None:
+            splits += [composition] if one_env == reading.env else []
             refuted.update(refuted_by(composition))
     if len(splits) > 1:
         compare_splits(splits, reading.problems)
@@ -135,8 +135,8 @@ def check(
     found = [
         problem
         for problem in reading.problems.sorted()
-        if not any(comment.hides(problem) for comment in comments)
-        and (problem.code, problem.position) not in refuted
+        if (problem.code, problem.position) not in refuted
+        and not any(each.hides(problem) for each in comments)
     ]
     return (None if any(problem.is_error for problem in found) else first), found
 

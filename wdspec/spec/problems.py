@@ -120,6 +120,11 @@ class Problems:
             if problem.code == code and problem.position == place:
                 self._found[key] = replace(problem, hint=hint)
 
+    def name_environment(self, known: int, name: str | None) -> None:
+        """Say which environment those problems are of that were added after the known ones."""
+        for key, problem in [*self._found.items()][known:]:
+            self._found[key] = replace(problem, message=f"{problem.message} (in the environment `{name}`)")
+
     def saw(self, file: str) -> None:
         """Remember the order in which files are opened: their problems are listed in that order."""
         self._files.setdefault(file, len(self._files))
