@@ -130,7 +130,7 @@ class StatsReport:
         if job.faults:
             names = sorted({fault.source for fault in job.faults})
             yield Warning(
-                f"the numbers of {output.join_names(names)} are not used until all its shards are measured"
+                f"the numbers of {output.join_names(names)} are not used until all of their shards are measured"
             )
         yield from map(Warning, self._advice)
 
