@@ -2,11 +2,15 @@
 
 import logging
 import random
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from shardmaking import write_shard
 
 import wdspec
+from wdspec.read.error_budget import SourceCounts
+from wdspec.run.stats import Tally
 
 
 def spec(folder, declared, lengths, **more):
@@ -83,6 +87,30 @@ def test_chance_deviations_cause_no_warning(tmp_path, caplog):
     assert "drift" not in caplog.text
 
 
+def count_drifts(right, runs=300):
+    """In how many runs of three corpora with long-tailed lengths a drift is found, if one's mean is off by a factor."""
+    draw, means, found = np.random.default_rng(0), (300, 600, 1200), 0
+    for _ in range(runs):
+        lengths = [np.zeros(0)] * 3
+        for step in range(6):
+            for number, documents in enumerate((390, 98, 16)):  # 60, 30 and 10% of the tokens
+                more = draw.lognormal(np.log(means[number]) - 0.5, 1, documents << max(0, step - 1))
+                lengths[number] = np.append(lengths[number], more * (1 if number < 2 else right))
+            counts = [
+                SourceCounts(measured=len(each), measured_cost=each.sum(), measured_squares=(each**2).sum())
+                for each in lengths
+            ]
+            if Tally.drifts(SimpleNamespace(totals=lambda _, counts=counts: counts), means, 0.02):
+                found += 1
+                break
+    return found
+
+
+def test_a_few_documents_of_a_corpus_with_long_ones_are_no_drift():
+    assert count_drifts(1) <= 1
+    assert count_drifts(0.5) == count_drifts(1.8) == 300
+
+
 def test_without_shares_of_cost_no_share_is_planned(tmp_path):
     described = spec(tmp_path, {"a": 10, "b": 10}, {"a": 10, "b": 10}, mix={})
     stats, cost = read(described)
@@ -97,8 +125,6 @@ def test_without_shares_of_cost_no_share_is_planned(tmp_path):
 def test_pieces_of_a_sample_are_counted_once(tmp_path):
     """Samples that are split cost as much together as the whole, so the mean cost stays that of the source."""
     import io
-
-    import numpy as np
 
     def npy(length):
         file = io.BytesIO()

@@ -222,13 +222,16 @@ class Tally:
         """Return (number, share of the cost, planned share) of each source that is off by more than `most`.
 
         It compares whole windows, as batches have samples of similar cost. What may be chance does not count: less
-        than four standard errors of the share.
+        than four standard errors of the share. A few samples may lack the long ones, by which most costs vary, so the
+        costs of each source are taken to vary as much as those of any other, relative to its mean cost.
         """
         counts = self.totals(len(mean_costs))
         cost = sum(each.measured_cost for each in counts)
         planned = _planned_shares(counts, mean_costs)
+        varying = max(map(_relative_variance, counts), default=0.0)
         spreads = [
-            max(0.0, each.measured_squares - each.measured_cost**2 / max(1, each.measured)) for each in counts
+            varying * each.measured * max(mean, each.measured_cost / max(1, each.measured)) ** 2
+            for each, mean in zip(counts, mean_costs, strict=True)
         ]
         found = []
         for number, (each, intended) in enumerate(zip(counts, planned, strict=True)):
@@ -253,6 +256,12 @@ class Tally:
             for number, each in counts.copy().items():
                 total[number] = total.get(number, SourceCounts()).plus(each)
         return total
+
+
+def _relative_variance(counts: SourceCounts) -> float:
+    """Return the variance of the costs of samples, as a part of their squared mean."""
+    cost = counts.measured_cost
+    return max(0.0, counts.measured_squares * counts.measured / cost**2 - 1) if cost else 0.0
 
 
 def _cost_shares(costs: Sequence[float]) -> list[float | None]:
