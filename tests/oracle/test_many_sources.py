@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import zstandard
 from descriptors import count_descriptors, few_descriptors
 from oracle.model import Model
 from oracle.plain import plain
@@ -83,9 +84,16 @@ def test_states_do_not_depend_on_how_many_small_samples_are_read_at_a_time(tmp_p
     assert observe(single[12][1], 11) == many[13:]
 
 
-SUFFIXES = ("tar", "tar", "tar.gz", "jsonl", "parquet", "arrow")
+COMPRESSED = {"tar.gz": gzip.compress, "tar.zst": zstandard.ZstdCompressor(write_checksum=True).compress}
+SUFFIXES = ("tar", "tar", *COMPRESSED, "jsonl", "parquet", "arrow")
 ORDERS = ("shuffled", "sequential", "resampled")
 BATCHES = ({"size": 16}, {"size": 64}, {"cost": "txt.length", "max_cost": 60, "window": 40})
+
+
+def write_compressed(path):
+    """Compress a shard in all ways, next to it."""
+    for suffix, compress in COMPRESSED.items():
+        path.with_suffix(f".{suffix}").write_bytes(compress(path.read_bytes()))
 
 
 def write_kinds(folder, count, chance, places=("local",)):
@@ -100,7 +108,7 @@ def write_kinds(folder, count, chance, places=("local",)):
         write_shard(folder / f"{shard}.tar", [(key, {"txt": text.encode()}) for key, text in texts])
         some = [(key, {"cls": b"7"}) for key, _ in texts if chance.random() < 0.8]
         write_shard(folder / f"more-{shard}.tar", some or [("none", {"cls": b"7"})])
-        (folder / f"{shard}.tar.gz").write_bytes(gzip.compress((folder / f"{shard}.tar").read_bytes()))
+        write_compressed(folder / f"{shard}.tar")
         lines = [json.dumps({"__key__": key, "txt": text}) for key, text in texts]
         (folder / f"{shard}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
         table = pa.Table.from_pylist([{"__key__": key, "txt": text} for key, text in texts])
@@ -207,10 +215,8 @@ def test_each_reading_of_a_shard_that_is_replaced_meanwhile_has_one_version_or_i
     for version in ("old", "new"):
         samples = [(f"{i}", {"txt": version.encode() + b"x" * 60_000}) for i in range(8)]
         write_shard(tmp_path / f"{version}.tar", samples)
-        (tmp_path / f"{version}.tar.gz").write_bytes(
-            gzip.compress((tmp_path / f"{version}.tar").read_bytes())
-        )
-    suffixes = [chance.choice(("tar", "tar.gz")) for _ in range(count)]
+        write_compressed(tmp_path / f"{version}.tar")
+    suffixes = [chance.choice(("tar", *COMPRESSED)) for _ in range(count)]
     names = [f"s{n:03d}.{suffix}" for n, suffix in enumerate(suffixes)]
     for name, suffix in zip(names, suffixes, strict=True):
         os.link(tmp_path / f"old.{suffix}", tmp_path / name)

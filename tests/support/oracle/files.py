@@ -19,6 +19,7 @@ from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
+import zstandard
 
 
 @dataclass
@@ -145,13 +146,16 @@ def read_shard(name, path, *, kind, key_rule, tokens):
     raise NotImplementedError(f"shards of {kind}")
 
 
+_OPENERS = {".gz": gzip.open, ".zst": zstandard.open}
+
+
 def _read_tar(path, key_rule):
     entries: list[Any] = []
     current = None
     with open(path, "rb") as file:
         data = file.read()
-    opener = gzip.open(path, "rb") if path.endswith(".gz") else open(path, "rb")  # noqa: SIM115
-    with opener as stream:
+    opener = _OPENERS.get(os.path.splitext(path)[1], open)
+    with opener(path, "rb") as stream:
         try:
             with tarfile.open(fileobj=stream, mode="r|") as tar:
                 for member in tar:
@@ -170,9 +174,7 @@ def _read_tar(path, key_rule):
                     current.files[suffix.lower()] = content
         except (tarfile.ReadError, EOFError):
             return [*entries[:-1], Damage(ends=True)]
-    if not path.endswith(".gz") and data[-1024:].strip(
-        b"\0"
-    ):  # no end marker: the last sample may be incomplete
+    if opener is open and data[-1024:].strip(b"\0"):  # no end marker: the last sample may be incomplete
         return [*entries[:-1], Damage(ends=True)]
     return entries
 
