@@ -789,3 +789,12 @@ def test_a_stats_file_whose_digest_is_of_another_kind_is_measured_again(folder):
     (folder / "s.stats.json").write_text(text)
     assert "measured with another version of wdspec" in "".join(within("validate", "s.yaml"))
     assert measure("-o", "s.stats.json")["read"] == 5
+
+
+def test_each_source_is_added_up_once_for_the_file_the_report_and_the_advice(folder, monkeypatch):
+    names, digest = [], measure_job.digest_shards
+    monkeypatch.setattr(
+        measure_job, "digest_shards", lambda spec, source: names.append(source.name) or digest(spec, source)
+    )
+    measure()
+    assert names == ["a", "b"]

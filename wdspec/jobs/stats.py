@@ -128,6 +128,8 @@ class StatsJob(ShardJob[MeasureTask, MeasuredShard]):
         # The file that `stats` names may not exist yet: this job writes it.
         self._shards = list_shards(spec.of(spec.sources).model_copy(update={"stats": None}))
         self._known: dict[str, dict[str, MeasuredShard]] = {}
+        self._found: Measurements | None = None
+        """All measurements so far, if no shard was measured since."""
         files = self._shards.files
         self._costing = {
             source.name: digest_costing(spec.by_which(source), source, files.get(source.name, {}))
@@ -217,6 +219,7 @@ class StatsJob(ShardJob[MeasureTask, MeasuredShard]):
         }
 
     def take(self, task: MeasureTask, outcome: MeasuredShard | ShardFailed) -> None:
+        self._found = None
         if isinstance(outcome, ShardFailed):
             self.faults.append(Fault(task.source, task.shard.text, " ".join(outcome.cause.split())))
         else:
@@ -235,12 +238,14 @@ class StatsJob(ShardJob[MeasureTask, MeasuredShard]):
 
     def measurements(self) -> Measurements:
         """All measurements so far."""
-        shards = {
-            name: {text: known[text] for text in self._shards.lists[name].texts() if text in known}
-            for name, known in self._known.items()
-        }
-        sources = {source.name: self._total(source, shards[source.name]) for source in self._spec.collections}
-        return Measurements(sources, shards, self._spec.split, self._spec.environment)
+        if self._found is None:
+            shards = {
+                name: {text: known[text] for text in self._shards.lists[name].texts() if text in known}
+                for name, known in self._known.items()
+            }
+            totals = {each.name: self._total(each, shards[each.name]) for each in self._spec.collections}
+            self._found = Measurements(totals, shards, self._spec.split, self._spec.environment)
+        return self._found
 
     def facts(self) -> Facts:
         """What advice needs to know: what was measured, and the plan for the topology in the spec."""

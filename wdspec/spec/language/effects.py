@@ -193,13 +193,13 @@ class DeclaredKey(NamedTuple):
 
         The list is empty if all are the default. Among other values, a default is None.
         """
-        *outer, last = self.attributes
-        held = [holder]
+        if self.attributes[0] not in holder.model_fields_set:  # thousands of sources set few keys
+            return []
+        (*outer, last), held = self.attributes, [holder]
         for attribute in outer:
             maps = [getattr(each, attribute) for each in held if each is not None]
             held = [each for value in maps for each in (value if isinstance(value, tuple) else (value,))]
-        values = [None if each is None else getattr(each, last) for each in held]
-        stated = [None if value == self.default else value for value in values]
+        stated = [None if one is None or (its := getattr(one, last)) == self.default else its for one in held]
         return [] if all(value is None for value in stated) else stated
 
 
