@@ -12,6 +12,7 @@ import sys
 import textwrap
 import threading
 import time
+import weakref
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -29,7 +30,7 @@ from shardmaking import write_shard, write_source
 import wdspec
 from wdspec.base.errors import ShardError, SpecError, UsageError, WdspecError
 from wdspec.run import actors
-from wdspec.run.out_of_band import Lender, pack
+from wdspec.run.out_of_band import Lender, Packer
 from wdspec.run.remote import find_missing
 
 pytestmark = pytest.mark.usefixtures("two_cpus")
@@ -361,22 +362,66 @@ def test_only_so_many_bytes_are_requested(make):
     assert requested[1] == [0] * 5
 
 
-@pytest.mark.parametrize("looks", [True, False])
-def test_no_garbage_is_looked_for_while_a_delivery_is_opened(looks):
-    """Its lists would each count as possible garbage, and Python would look through the whole process."""
-    arrays, _ = pack([[[at]] for at in range(20_000)])
-    starts, lender, was = [], Lender(10_000_000), gc.isenabled()
-    note = lambda phase, info: starts.append(phase)  # noqa: E731  # taken out of the list again
-    (gc.enable if looks else gc.disable)()
-    gc.callbacks.append(note)
+def send(*values, lender, packer=None):
+    """Pack values, and give a lender what would arrive; return the parcels, and the size of all."""
+    packer = packer or Packer()
+    parcels = pickle.loads(pickle.dumps([packer.pack(value) for value in values]))
+    arrays = [array.copy() for array in packer.take()]  # as Ray does
+    for array in arrays:
+        array.flags.writeable = False
+    lender.lend(arrays, parcels)
+    return parcels, sum(array.nbytes for array in arrays)
+
+
+def test_values_of_a_delivery_are_opened_one_by_one_and_each_is_whole():
+    """Opening them all at once made so many objects that Python looked for garbage in the whole process."""
+    packer, lender = Packer(), Lender(100_000_000)
+    for _ in range(2):  # in the same memory
+        values = [{"text": ["x" * at] * 9, "array": np.full(9 * at, at)} for at in range(1000)]
+        parcels, size = send(*values, packer=packer, lender=lender)
+        assert lender.lent == size
+        assert sum(parcel.size for parcel in parcels) == size
+        for parcel, value in zip(parcels, values, strict=True):
+            opened = parcel.open()
+            assert opened["text"] == value["text"]
+            assert (opened["array"] == value["array"]).all()
+        assert lender.lent == size
+        del opened
+        assert lender.lent == 0
+
+
+def test_a_value_that_cannot_be_pickled_leaves_nothing_among_those_before_it():
+    packer, lender = Packer(), Lender(100_000_000)
+    first = packer.pack("first")
+    with pytest.raises((AttributeError, pickle.PicklingError)):
+        packer.pack([np.ones(9000), bytes(200_000), lambda: 1])
+    parcels = [first, packer.pack("second")]
+    (array,) = packer.take()
+    assert array.nbytes == sum(parcel.size for parcel in parcels) < 100
+    lender.lend([array], parcels)
+    assert [parcel.open() for parcel in parcels] == ["first", "second"]
+
+
+def test_what_was_packed_is_not_kept():
+    packer, value, looks = Packer(), {1}, gc.isenabled()
+    gone = weakref.ref(value)
+    gc.disable()
     try:
-        value = lender.open(arrays)
-        assert gc.isenabled() == looks
+        packer.pack([value])
+        del value
+        assert gone() is None
     finally:
-        gc.callbacks.remove(note)
-        (gc.enable if was else gc.disable)()
-    assert value == [[[at]] for at in range(20_000)]
-    assert len(starts) <= 2, "one collection afterwards"
+        if looks:
+            gc.enable()
+
+
+def test_memory_of_large_pickles_is_not_kept():
+    packer, lender = Packer(), Lender(0)
+    for size in (40_000_000, 10):
+        ((parcel,), packed) = send(bytes(size), packer=packer, lender=lender)
+        assert size < packed < size + 100
+        assert parcel.open() == bytes(size)
+    assert len(packer._room) < 100_000
 
 
 def test_what_arrives_can_be_written_and_is_copied_if_too_much_is_kept():
@@ -390,20 +435,17 @@ def test_what_arrives_can_be_written_and_is_copied_if_too_much_is_kept():
         "complex": torch.ones(3, dtype=torch.complex64).conj(),
         "none": torch.empty(0),
     }
-    arrays, is_encoded = pack(value)
-    assert not is_encoded
-    for array in arrays:
-        array.flags.writeable = False
     lender = Lender(100_000)
-    opened = lender.open(arrays)
+    ((parcel,), size) = send(value, lender=lender)
+    assert not parcel.is_encoded
+    opened = parcel.open()
     for name in ("large", "small", "complex", "none"):
         assert torch.equal(opened[name], value[name])
         assert opened[name].stride() == value[name].stride()
     assert (opened["array"] == value["array"]).all()
     assert opened["text"] == value["text"]
-    size = sum(each.nbytes for each in arrays)
     assert lender.lent == size > 84_000
-    copied = lender.open(arrays)
+    copied = send(value, lender=lender)[0][0].open()
     assert lender.lent == size
     for each in (opened, copied):
         each["array"][0] = each["large"][0, 0] = each["small"][0] = 5

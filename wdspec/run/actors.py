@@ -38,9 +38,8 @@ import numpy as np
 from wdspec.base.amounts import pluralize
 from wdspec.base.errors import UsageError, WdspecError, install_command
 from wdspec.base.process import Owner
-from wdspec.fields.deferred import EncodedImages, decode_item
 from wdspec.planning.past import Changes
-from wdspec.run.out_of_band import Lender
+from wdspec.run.out_of_band import Lender, PackedParcel
 from wdspec.run.remote import RemoteReader, Setup, pickle_run
 from wdspec.run.run import Run
 from wdspec.run.stats import Tally
@@ -117,8 +116,6 @@ class Actors(Steps):
         self._finalizer: weakref.finalize[..., Actors] | None = None
         self._size = 0.0
         """Bytes of a delivery, estimated; 0 if unknown."""
-        self._decodes = False
-        """Whether steps have images to decode."""
 
     @property
     def requested(self) -> int:
@@ -137,8 +134,7 @@ class Actors(Steps):
         self._tasks.start(work)
         deliveries = self._deliver()
         try:
-            for step in deal_steps(deliveries, self._tasks, self.tally):
-                yield _with_images(step) if self._decodes else step
+            yield from deal_steps(deliveries, self._tasks, self.tally)
         finally:
             deliveries.close()
 
@@ -197,7 +193,7 @@ class Actors(Steps):
         deaths = 0
         while True:
             try:
-                mark, *arrays = ray.get(seat.pending[0].result, timeout=self._timeout or None)
+                head, *arrays = ray.get(seat.pending[0].result, timeout=self._timeout or None)
                 break
             except GetTimeoutError:
                 self.close()
@@ -211,12 +207,11 @@ class Actors(Steps):
             except RayError as error:
                 deaths += 1
                 self._replace(seat, error, deaths)
-        size = sum(each.nbytes for each in arrays)
-        self._size = max(size, 1, self._size * _FADES)
-        delivery: Delivery = self._lender.open(arrays)
-        self._decodes |= bool(mark[0])
-        seat.receive(delivery)
-        delivery = replace(delivery, opened_size=size)
+        delivery: Delivery
+        delivery, states = pickle.loads(head)
+        self._size = max(delivery.size, 1, self._size * _FADES)
+        self._lender.lend(arrays, [each for each in delivery.parcels if isinstance(each, PackedParcel)])
+        seat.receive(states)
         return delivery.pin_memory() if self._pins else delivery
 
     def _replace(self, seat: _Seat, error: Exception, deaths: int) -> None:
@@ -359,12 +354,10 @@ class _Seat:
         for number, task in enumerate(tasks):
             self.send(task if number else task._replace(slot_states=self._states))
 
-    def receive(self, delivery: Delivery) -> None:
+    def receive(self, states: dict[int, bytes]) -> None:
         """Note the states that came with the delivery of the first task."""
         self.pending.popleft()
-        for step in delivery.parcels:
-            assert isinstance(step, tuple), "it was packed as a whole"
-            self._states.update(step[1])
+        self._states.update(states)
 
     def cancel(self) -> None:
         """Cancel what was requested. An actor ends the task that it reads."""
@@ -533,14 +526,3 @@ def _describe_room(missing: int, actors: int) -> str:
         f"{missing} of {actors} actors have not started: the Ray cluster has {total:g} CPUs, of which {free:g} are "
         "free, and each actor needs one"
     )
-
-
-def _with_images(step: Step) -> Step:
-    """Return a step with the images of its items decoded."""
-    items, states, counts = step
-    return [decode_item(item) if _is_encoded(item) else item for item in items], states, counts
-
-
-def _is_encoded(item: Any) -> bool:
-    values = item.values() if isinstance(item, dict) else item if isinstance(item, tuple) else ()
-    return any(isinstance(value, EncodedImages) for value in values)

@@ -1,18 +1,19 @@
-"""Values as arrays of bytes, which Ray sends and lends without copying: a pickle, and the memory of large arrays.
+"""Values as arrays of bytes, which Ray sends and lends without copying: their pickles, and the memory of large arrays.
 
 Ray puts the arrays that an actor returns into shared memory of its node, and shows them to the receiver there. The
 receiver is the only one, so it may write to them. They occupy that memory until all tensors and arrays over them are
 gone. A training loop that keeps its batches would fill it up, so from a number of bytes on it gets copies (`Lender`).
+
+The values of a delivery are pickled one by one, as they are made, and opened one by one, when they are asked for: all
+together would not stay in the processor's cache, and Python would look for garbage among them.
 """
 
 from __future__ import annotations
 
 import ctypes
-import gc
-import io
 import pickle
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,26 +21,98 @@ import torch
 
 from wdspec.fields.deferred import EncodedImages
 from wdspec.fields.memory import Array
-from wdspec.run.parcels import flat_bytes, is_plain, open_flat
+from wdspec.run.parcels import Parcel, flat_bytes, is_plain, open_flat
 
 LEAST = 1 << 12
 """Size in bytes from which on memory is sent beside the pickle."""
+_ROOM, _MOST_ROOM = 1 << 16, 1 << 24
+"""Bytes of memory for pickles at first, and to keep for the next delivery at most."""
 
 
-def pack(value: Any) -> tuple[list[Array], bool]:
-    """Return a value as arrays of bytes, the pickle first, and whether it has images to decode."""
-    file = io.BytesIO()
-    pickler = _Pickler(file)
-    pickler.dump(value)
-    arrays = [np.frombuffer(each, np.uint8) for each in (file.getbuffer(), *pickler.buffers)]
-    return arrays, pickler.is_encoded
+class Packer:
+    """Packs the values of a delivery one by one. It is the file of their pickles."""
+
+    def __init__(self) -> None:
+        self._room = bytearray(_ROOM)
+        """Memory for the pickles of one delivery after another: new pages would take as long as pickling."""
+        self._end = 0
+        self._buffers: list[memoryview] = []
+
+    def pack(self, value: Any) -> PackedParcel:
+        """Pickle a value at once, so that an error is raised where it is made."""
+        start, first = self._end, len(self._buffers)
+        pickler = _Pickler(self, 5, buffer_callback=self._keep)
+        try:
+            pickler.dump(value)
+        except BaseException:
+            self._end = start
+            del self._buffers[first:]
+            raise
+        beside = self._buffers[first:]
+        size = self._end - start + sum(each.nbytes for each in beside)
+        return PackedParcel(start, self._end, 1 + first, len(beside), size, pickler.is_encoded)
+
+    def write(self, data: bytes) -> None:
+        """Take a piece of a pickle."""
+        start, self._end = self._end, self._end + len(data)
+        if self._end > len(self._room):  # in a new object: the size of one that is in use cannot change
+            self._room = self._room + bytes(max(start, self._end - len(self._room)))
+        self._room[start : self._end] = data
+
+    def _keep(self, buffer: pickle.PickleBuffer) -> bool:
+        """Take memory; return whether it stays in the pickle."""
+        # Not a method of the pickler, which would then refer to itself, and keep all that it has pickled.
+        memory = buffer.raw()
+        if memory.nbytes < LEAST:
+            return True
+        self._buffers.append(memory)
+        return False
+
+    def take(self) -> list[Array]:
+        """Return the arrays of all values since the last call, to be used until the next value is packed."""
+        pieces = [memoryview(self._room)[: self._end], *self._buffers]
+        if len(self._room) > _MOST_ROOM:
+            self._room = bytearray(_ROOM)
+        self._end, self._buffers = 0, []
+        return [np.frombuffer(each, np.uint8) for each in pieces]
+
+
+class PackedParcel(Parcel):
+    """A value in arrays that are sent together: its pickle in the first one, and memory beside it in others.
+
+    Args:
+        start, end: of the pickle.
+        first: number of the first array beside it.
+        count: how many there are.
+        size: bytes of all.
+        is_encoded: whether it has images that the receiver is to decode.
+    """
+
+    __slots__ = ("_args", "_beside")
+
+    def __init__(self, start: int, end: int, first: int, count: int, size: int, is_encoded: bool) -> None:
+        self._args = start, end, first, count, size, is_encoded
+        self.size, self.is_encoded = size, is_encoded
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return PackedParcel, self._args
+
+    def find(self, arrays: Sequence[Any]) -> None:
+        """Take the bytes from the arrays, which have arrived."""
+        start, end, first, count, *_ = self._args
+        self._data, self._beside = memoryview(arrays[0]).cast("B")[start:end], arrays[first : first + count]
+
+    def open(self) -> Any:
+        """Return the value; call it once, since the memory is handed over."""
+        data, beside, self._data, self._beside = self._data, self._beside, b"", ()
+        return pickle.loads(data, buffers=beside)
 
 
 class Lender:
     """Opens what arrives, and counts the bytes that are lent.
 
     Args:
-        most: bytes to lend; beyond, values are copied.
+        most: bytes to lend; beyond, they are copied.
     """
 
     def __init__(self, most: int) -> None:
@@ -49,35 +122,21 @@ class Lender:
 
     @property
     def lent(self) -> int:
-        """Bytes that are in use."""
+        """Bytes that are in use, or not opened yet."""
         return sum(list(self._lent.values()))
 
-    def open(self, arrays: Sequence[Array]) -> Any:
-        """Return the value that was packed as these arrays. Its arrays and tensors can be written."""
-        data: Any = arrays[0]
-        buffers = arrays[1:]
+    def lend(self, arrays: Sequence[Array], parcels: Iterable[PackedParcel]) -> None:
+        """Give parcels the arrays that arrived with them. Their values can be written."""
         size = sum(each.nbytes for each in arrays)
         if self.lent + size > self._most:
-            return _open(data, [bytearray(each) for each in buffers])
-        loan = _Loan()
-        self._lent[id(loan)] = size
-        weakref.finalize(loan, self._lent.pop, id(loan), None).atexit = False
-        return _open(data, [_lend(each, loan) for each in buffers])
-
-
-def _open(data: Any, buffers: Sequence[Any]) -> Any:
-    """Return the value of a pickle, without looking for garbage meanwhile.
-
-    It may have thousands of lists and maps. As each counts as possible garbage, Python would look through all objects
-    of the process again and again, which took half of the processor time here.
-    """
-    looks = gc.isenabled()
-    gc.disable()
-    try:
-        return pickle.loads(data, buffers=buffers)
-    finally:
-        if looks:
-            gc.enable()
+            memories: list[Any] = [bytearray(each) for each in arrays]
+        else:
+            loan = _Loan()
+            self._lent[id(loan)] = size
+            weakref.finalize(loan, self._lent.pop, id(loan), None).atexit = False
+            memories = [_lend(each, loan) for each in arrays]
+        for parcel in parcels:
+            parcel.find(memories)
 
 
 class _Loan:
@@ -97,18 +156,8 @@ class _Pickler(pickle.Pickler):
     torch itself would copy it into the pickle, or send a file of shared memory, which other machines do not have.
     """
 
-    def __init__(self, file: io.BytesIO) -> None:
-        super().__init__(file, 5, buffer_callback=self._keep)
-        self.buffers: list[memoryview] = []
-        self.is_encoded = False
-
-    def _keep(self, buffer: pickle.PickleBuffer) -> bool:
-        """Take a buffer; return whether it stays in the pickle."""
-        memory = buffer.raw()
-        if memory.nbytes < LEAST:
-            return True
-        self.buffers.append(memory)
-        return False
+    is_encoded = False
+    """Whether there are images to decode."""
 
     def reducer_override(self, value: Any) -> Any:
         if not isinstance(value, torch.Tensor):

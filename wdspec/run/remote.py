@@ -37,8 +37,10 @@ from wdspec.base.user_code import digest_code, enforce_security, file_of_module,
 from wdspec.fields.memory import Array
 from wdspec.planning.keys import key64
 from wdspec.run.libraries import ALWAYS, IF_BOTH
-from wdspec.run.out_of_band import pack
+from wdspec.run.out_of_band import Packer
+from wdspec.run.parcels import Bundle, Parcel
 from wdspec.run.run import Run
+from wdspec.run.steps import Step
 from wdspec.run.tasks import Delivery, TaskReader
 from wdspec.shards.key_lists import KeyTable
 from wdspec.stores import watchdog
@@ -288,24 +290,40 @@ class RemoteReader:
         )
 
     def read(self, task: bytes) -> list[Array]:
-        """Return the delivery for a task, packed."""
+        """Return the delivery for a task and the states after it, pickled, and the arrays of its parcels."""
         try:
             delivery = self._reader[pickle.loads(task)]
         except Exception:
             delivery = Delivery([], ExceptionWrapper(where=self._where))
+        finally:  # also of a task that is cancelled
+            arrays, states = self._reader.take()
         failure = delivery.failure
         if isinstance(failure, WdspecError):
             tell_place(failure, node=self.node)
         elif failure is not None:
             failure.where = self._where
-        arrays, is_encoded = pack(delivery)
-        return [np.frombuffer(b"\1" if is_encoded else b"\0", np.uint8), *arrays]
+        return [np.frombuffer(pickle.dumps((delivery, states), 5), np.uint8), *arrays]
 
 
 class _Reader(TaskReader):
     """Reads tasks whose deliveries are sent to another machine."""
 
     is_sent, shares_memory = True, False
+
+    def __init__(self, run: Run) -> None:
+        super().__init__(run)
+        self._packer = Packer()
+        self._states: dict[int, bytes] = {}
+
+    def _pack(self, step: Step, bundle: Bundle | None) -> Parcel:
+        parcel = self._packer.pack(step)
+        self._states.update(step[1])
+        return parcel
+
+    def take(self) -> tuple[list[Array], dict[int, bytes]]:
+        """Return the arrays of the parcels, and the states after them, since the last call."""
+        states, self._states = self._states, {}
+        return self._packer.take(), states
 
 
 def find_missing(run: Run) -> Iterator[str]:

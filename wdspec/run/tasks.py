@@ -233,7 +233,7 @@ class TaskReader(Dataset[Any]):
                     parts = reader.micro_batches(number)
                     items, found = self.run.assemble(number, parts), self.run.count(parts)
                 step = items, reader.states(number), found
-                parcels.append(step if bundle is None else Parcel(step, bundle))
+                parcels.append(self._pack(step, bundle))
         except WdspecError as error:
             # Sent whole to the training process; torch would put its traceback into another error.
             failure = error
@@ -258,6 +258,10 @@ class TaskReader(Dataset[Any]):
             has_skipped=bool(task.skipped),
             lease=None if bundle is None else bundle.lend(),
         )
+
+    def _pack(self, step: Step, bundle: Bundle | None) -> Parcel | Step:
+        """Return a step as it is delivered."""
+        return step if bundle is None else Parcel(step, bundle)
 
     @property
     def shares_memory(self) -> bool:
