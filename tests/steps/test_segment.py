@@ -172,16 +172,15 @@ def test_errors_have_their_place_and_can_be_skipped(tmp_path):
         assert len([sample for sample in loader if sample["__mask__"]]) == 1
 
 
-def test_a_path_that_no_record_has_is_noticed():
-    data = encode(voice(3, 8000, 1, 0.1), 8000)
-    segment = make_segment(offset="json.ofset", duration="json.duration")
-    with warnings.catch_warnings(record=True) as found:
+def test_a_path_that_no_record_has_is_noticed(tmp_path):
+    _, spec = talks(tmp_path, [{"duration": 0.05}] * 25)
+    spec["dataset"][0]["make"]["audio"]["offset"] = "json.ofset"
+    with warnings.catch_warnings(record=True) as found, wdspec.loader(spec, num_workers=0) as loader:
         warnings.simplefilter("always")
-        for _ in range(120):
-            segment(data, None, None, 0.05)
-    assert [
-        "none of 20 segments has a value for `offset: json.ofset`" in str(each.message) for each in found
-    ] == [True]
+        for _ in zip(range(120), loader, strict=False):
+            pass
+    said = "`make: audio` finds no `json.ofset` in any of the first samples, so segments start at 0 s"
+    assert [said in str(each.message) for each in found] == [True]
 
 
 def load_made(make, **source):

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from wdspec.advice.measure import KeptSamples, Measure, SourceFiles, UnfoundTable, WindowFacts, look_at_files
+from wdspec.advice.tries import Tries, try_samples
 from wdspec.advice.values import Values, read_values
 from wdspec.base.errors import WdspecError
 from wdspec.planning.plan import Plan
@@ -59,6 +60,11 @@ class Facts:
     def values(self) -> Mapping[str, Values] | None:
         """Values of samples of local sources, by name."""
         return read_values(self.spec, self.shards) if self.looks else None
+
+    @cached_property
+    def tries(self) -> Tries | None:
+        """What the first samples of local sources do not fit."""
+        return try_samples(self.spec, self.shards) if self.looks else None
 
 
 class Advice(NamedTuple):

@@ -7,6 +7,7 @@ from math import log
 
 from wdspec.advice.facts import Advice, Advices
 from wdspec.advice.measure import WindowFacts
+from wdspec.advice.tries import Tries
 from wdspec.advice.values import Values, moved_images, resized_fields
 from wdspec.base.amounts import number
 from wdspec.spec.language.expressions import EACH, Path, describe_path, find_thresholds
@@ -122,6 +123,14 @@ def boxes_that_stay(spec: Spec, values: OfSources) -> Advices:
             hint = f"write `make: {{image: {{crop: {field}, size: …, {option}}}}}` in place of these options"
         hint += ", and leave `json` out of `fields`"
         yield Advice(message, hint, source)
+
+
+@rule("W531", needs="spec tries")
+def settings_that_do_not_fit(spec: Spec, tries: Tries) -> Advices:
+    """Settings that the first samples do not fit, such as a field that none of them has."""
+    for source in spec.sources:
+        for message in tries.get(source.name, ()):
+            yield Advice(f"`{source.name}`: {message}", source=source)
 
 
 _POINTS = frozenset({"keypoints", "landmarks", "polygon", "polygons"})

@@ -122,7 +122,7 @@ def check(
         compared = compare_keys(spec, other, start_engine(), differences)
         show_report(KeysReport(compared, against or "", differences), form)
         return int(bool(compared.here or compared.there or compared.failed))
-    ignored = parse_ignored(ignore, lambda code: code.startswith(("D", "W512")), "a data problem")
+    ignored = parse_ignored(ignore, lambda code: code.startswith(("D", "W512", "W531")), "a data problem")
     with ExitStack() as stack:
         earlier: ReportFile | LockedShards | None = None
         if changed is not None:

@@ -46,9 +46,9 @@ def explain(choice: SpecChoice, form: str, ranks: int | None, workers: int | Non
     """Explain a spec: shares, shards, samples and passes per epoch, batches, and which worker reads what.
 
     Globs, directories and @files are listed. To estimate (~) the number of samples, the headers of the first shard of
-    each local source are read. The command checks that local shards exist, and that the modules of user functions
-    define them. It opens nothing else, and runs none of your code, except the command of an `@pipe:` list, which
-    WDS_SECURE=1 forbids.
+    each local source are read, and some samples if expressions or steps may not fit them. The command checks that local
+    shards exist, and that the modules of user functions define them. It opens nothing else, and runs none of your code,
+    except the command of an `@pipe:` list, which WDS_SECURE=1 forbids.
 
     Exit code: 1 if local shards are missing, or if modules do not define the user functions of the spec.
     """

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import click
 
-from wdspec.cli.output import Block, Row, Table, show_report
+from wdspec.advice.on_values import settings_that_do_not_fit
+from wdspec.advice.tries import may_not_fit, try_samples
+from wdspec.base.errors import WdspecError
+from wdspec.cli.output import Block, Row, Table, Warning, show_report
 from wdspec.cli.samples import HEADINGS, FieldValue, describe_fields, first_batch, first_samples, only_source
 from wdspec.cli.spec_options import SpecChoice, choosing
+from wdspec.shards.shards import list_readable_shards
+from wdspec.spec.spec import Spec
 
 _ORIGIN = ("__key__", "__source__", "__url__")
 """Fields with the origin of a sample."""
@@ -41,10 +47,11 @@ def head(
     spec = choice.load()
     if source is not None:
         spec = only_source(spec, source)
+    warnings = _warn(spec)
     if as_batch:
-        show_report(BatchHead(describe_fields(first_batch(spec))), form)
+        show_report(BatchHead(describe_fields(first_batch(spec)), warnings), form)
         return
-    report = Head([])
+    report = Head([], warnings)
     try:
         for sample in first_samples(spec, count, workers, drawn=True):
             report.samples.append(sample)
@@ -52,14 +59,26 @@ def head(
         show_report(report, form)
 
 
+def _warn(spec: Spec) -> list[str]:
+    """The settings that the first samples do not fit, which the few that are shown may not tell."""
+    if not any(map(may_not_fit, spec.sources)):
+        return []
+    with suppress(WdspecError):  # reading the samples raises it
+        tries = try_samples(spec, list_readable_shards(spec), everywhere=True)
+        return [f"W531 {advice.message}" for advice in settings_that_do_not_fit(spec, tries)]
+    return []
+
+
 @dataclass(frozen=True)
 class BatchHead:
     """The columns of a batch."""
 
     fields: list[FieldValue]
+    warnings: list[str]
 
     def blocks(self) -> Iterator[Block]:
         yield Table(HEADINGS, [field.row for field in self.fields])
+        yield from map(Warning, self.warnings)
 
 
 @dataclass(frozen=True)
@@ -67,6 +86,7 @@ class Head:
     """Some samples."""
 
     samples: list[dict[str, Any]]
+    warnings: list[str]
 
     def blocks(self) -> Iterator[Block]:
         rows: list[Row | None] = []
@@ -78,6 +98,7 @@ class Head:
                 rows.append(("" if place else str(number), *row))
         if rows:
             yield Table(("#", *HEADINGS), rows)
+        yield from map(Warning, self.warnings)
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -90,7 +111,8 @@ class Head:
                     "fields": _fields(sample),
                 }
                 for number, sample in enumerate(self.samples)
-            ]
+            ],
+            "warnings": self.warnings,
         }
 
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+import json
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from pkgutil import resolve_name
 from typing import Any
 
 from wdspec.base.errors import FieldError, LeftOutError, WdspecError, did_you_mean, warn_user
+from wdspec.base.trials import Trial
 from wdspec.fields.decode import one_line
+from wdspec.fields.extensions import is_reserved
 from wdspec.fields.scale import Numbers
 from wdspec.spec.language.decoders import library
 from wdspec.spec.language.expressions import MISSING, Path, describe_path
@@ -40,16 +45,27 @@ def build_step(recipe: Recipe) -> Step:
     return _steps[key]
 
 
-def _describe_keys(path: Path, fields: Mapping[str, Any]) -> str:
-    """The keys of the map in which a path ends too early, and how the path may have been meant; else empty."""
-    value = fields.get(str(path[0]))
-    for place, part in enumerate(path[1:], 1):
+def describe_keys(path: Path, fields: Mapping[str, Any]) -> str:
+    """The names where a path ends too early, and how the path may have been meant; empty if they are not known.
+
+    Args:
+        fields: the fields of a sample. JSON may be its bytes.
+    """
+    value: Any = {name: each for name, each in fields.items() if each is not None and not is_reserved(name)}
+    for place, part in enumerate(path):
+        if isinstance(value, bytes):
+            try:
+                value = json.loads(value)
+            except ValueError:
+                return ""
         if not isinstance(value, dict):
             return ""
         if part not in value:
             names = [*map(str, value)]
-            keys, where = ", ".join(names[:8]) or "(none)", describe_path(type(path)(path[:place]))
             meant = did_you_mean(str(part), names)
+            if not place:  # these may be only the fields that the spec asks for
+                return f"; {meant}" * bool(meant)
+            keys, where = ", ".join(names[:8]) or "(none)", describe_path(type(path)(path[:place]))
             return f"; `{where}` has the keys {keys}" + f" ({meant})" * bool(meant)
         value = value[part]
     return ""
@@ -63,15 +79,31 @@ class MadeField:
         recipe: how it is made.
         missing: the `missing` of the source, for samples without what the field is made from.
         numbers_of: the random numbers of a field of a sample, if the step draws.
+        drawn: the fields of companions, which a sample may not have.
     """
 
-    def __init__(self, name: str, recipe: Recipe, missing: str, numbers_of: NumbersOf | None) -> None:
+    def __init__(
+        self,
+        name: str,
+        recipe: Recipe,
+        missing: str,
+        numbers_of: NumbersOf | None,
+        drawn: Collection[str] = (),
+    ) -> None:
         self.name, self.recipe, self._missing = name, recipe, missing
         self._numbers_of = numbers_of if recipe.draws else None
         self.origins, self._optional, self.in_parts = recipe.origins, recipe.optional, recipe.in_parts
         self.fields = (name, *recipe.results)
         self._unread = recipe.unread
         self._step: Step | None = None
+        self._trials = {path: Trial(partial(self._describe_lack, path)) for path in self._may_lack(drawn)}
+
+    def _may_lack(self, drawn: Collection[str]) -> Iterable[Path]:
+        """The origins without which a sample is no error."""
+        lacks_any = self._missing == "none" or self.recipe.fills
+        return (
+            path for path in self.origins if path[0] not in drawn and (lacks_any or path in self._optional)
+        )
 
     def make(
         self, found: Sequence[Any], raw: Mapping[str, Any], fields: Mapping[str, Any] | None = None
@@ -89,6 +121,10 @@ class MadeField:
         """
         values = [None if each is MISSING else each for each in found]
         lacks_all = all(value is None for value in values)
+        for path, trial in self._trials.items():
+            if not trial.is_over:
+                value = values[self.origins.index(path)]
+                trial.note(None if value is not None else self._find_lack(path, {**raw, **(fields or {})}))
         for path, value in zip(self.origins, values, strict=True) if not self.recipe.fills else ():
             if value is None and (lacks_all or path not in self._optional):
                 if self._missing == "none":
@@ -146,10 +182,28 @@ class MadeField:
                 what = f"`{self.recipe.step}` does not read the field `{field}` of sample `{raw['__key__']}`"
                 warn_user(f"{what}, {why}; write `{field}: {field}` in `make: {self.name}`")
 
+    def _find_lack(self, path: Path, fields: Mapping[str, Any]) -> str | None:
+        """What to say of a sample without an origin; None if that may be meant."""
+        keys = describe_keys(path, fields)
+        may_be_meant = path in self._optional and not self.recipe.without(path)
+        return None if may_be_meant and "did you mean" not in keys else keys
+
+    def _describe_lack(self, path: Path, samples: int, found: Counter[str]) -> str:
+        """Return the warning that none of the first samples has an origin."""
+        what = f"`make: {self.name}` finds no `{describe_path(path)}` in any of the first samples"
+        then = self.recipe.without(path)
+        if path not in self._optional and not self.recipe.fills:
+            *others, last = (f"`{field}`" for field in self.fields)
+            then = f"{', '.join(others)} and {last} are None" if others else f"{last} is None"
+        keys = found.most_common(1)[0][0]
+        return (
+            f"{what}{f', so {then}' * bool(then)}{keys}{'' if keys.endswith('?') else '; correct the path'}"
+        )
+
     def _lacking(self, path: Path, fields: Mapping[str, Any]) -> FieldError:
         if self._missing == "skip":
             return LeftOutError("", cause="missing")
-        written, keys = describe_path(path), _describe_keys(path, fields)
+        written, keys = describe_path(path), describe_keys(path, fields)
         return FieldError(
             f"`make: {self.name}` needs `{written}`, which the sample lacks or which is null{keys}; set "
             "`missing: skip` to leave out such samples, or `missing: none`",

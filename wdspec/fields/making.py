@@ -41,7 +41,10 @@ class MakingFields(SampleFields):
         made = source.make
         other = cls.__new__(cls)
         other.__dict__.update(fields.__getstate__())
-        entries = {name: MadeField(name, made[name], source.missing, numbers_of) for name in in_order(made)}
+        entries = {
+            name: MadeField(name, made[name], source.missing, numbers_of, source.companions)
+            for name in in_order(made)
+        }
         other.made = {field: entry for entry in entries.values() for field in entry.fields}
         other.draws = any(entry.recipe.draws for entry in entries.values())
         only = fields.naming.only

@@ -14,17 +14,20 @@ from __future__ import annotations
 import dataclasses
 import math
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
 from wdspec.base.amounts import pluralize, show_value
 from wdspec.base.errors import FieldError, LeftOutError, ShardError, UrlError
 from wdspec.base.process import KeyedValues, PerProcess
+from wdspec.base.trials import Trial
 from wdspec.fields.decode import one_line
 from wdspec.fields.extensions import Naming, NamingWithAsides
+from wdspec.fields.made_field import describe_keys
 from wdspec.fields.measures import Measures
 from wdspec.fields.samples import SampleFields
 from wdspec.read.error_budget import ErrorBudget
@@ -255,6 +258,16 @@ class FetchedField:
     reader: ObjectReader
     missing: str
     """What to do with samples without an object."""
+
+    @cached_property
+    def trial(self) -> Trial:
+        """Whether any of the first objects exists, if they may be missing."""
+        return Trial(self._describe_lack)
+
+    def _describe_lack(self, objects: int, found: Counter[str]) -> str:
+        whose = f"`fetch: {self.name}` has none of the first {pluralize(objects, 'object')}"
+        why = found.most_common(1)[0][0]
+        return f"{whose}: {why}{'' if why.endswith('?') else '; correct `url` or `root`'}"
 
     def references_of(self, values: list[Any]) -> list[Reference | None] | Reference | None:
         """Return what a sample names, a list if it has a list of references; None in place of what names nothing.
@@ -693,7 +706,7 @@ class StartedSample:
                     )
                 taken: list[bytes | None] = []
                 while fetches:
-                    taken.append(_take(field, fetches.popleft(), len(taken) if is_list else None))
+                    taken.append(_take(field, fetches.popleft(), len(taken) if is_list else None, raw))
                 found[field.name] = taken if is_list else taken[0]
             ahead = self._ahead
         finally:
@@ -714,20 +727,30 @@ class StartedSample:
             self._ahead = None
 
 
-def _take(field: FetchedField, fetch: Fetch | None, at: int | None) -> bytes | None:
+def _take(field: FetchedField, fetch: Fetch | None, at: int | None, raw: Sample) -> bytes | None:
     """Return an object of a field; None if there is none and `missing` allows it.
 
     Args:
         at: its number in a list; None without one.
+        raw: the sample.
     """
     why = f"`{field.entry.url}` is null or empty, or the sample lacks it{_or_each(field.entry)}"
     try:
         if fetch is not None:
             try:
-                return fetch.take()
+                data = fetch.take()
+                field.trial.note(None)
+                return data
             except MissingObject as error:
                 why = error.message
         if field.missing == "none":
+            if not field.trial.is_over:
+                keys = (
+                    ""
+                    if fetch
+                    else "".join(describe_keys(path, raw) for path in parse_url(field.entry.url).paths)
+                )
+                field.trial.note(why + keys)
             return None
         raise field.lacking(why, fetch is not None)
     except FieldError as error:

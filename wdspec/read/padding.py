@@ -218,6 +218,11 @@ def as_tensor(value: Any) -> torch.Tensor:
         raise FieldError(
             f"a {type(value).__name__} in the field is not an array of numbers: {error}"
         ) from error
+    if value is None:
+        raise FieldError(
+            "the value is None: it is null in the data, or missing with `missing: none`; write `missing: skip`, or "
+            "`collate: list` for the field"
+        )
     raise FieldError(f"a {type(value).__name__} in the field does not hold numbers")
 
 

@@ -202,9 +202,10 @@ class Chat:
         number = count_images(images)
         count = int(places.sum())
         if count != number:
+            why = ", as `images` is null in this sample, or missing" if images is None else ""
             raise FieldError(
                 f"the messages have {pluralize(count, 'placeholder')} `{self._image_token}` for "
-                f"{pluralize(number, 'image')}; each image needs one"
+                f"{pluralize(number, 'image')}{why}; each image needs one"
             )
         lengths = np.asarray(length)
         if lengths.ndim == 0:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import io
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from wdspec.base.amounts import show_value
+from wdspec.base.amounts import join_names, show_value
 from wdspec.base.errors import FieldError, SpecError, UsageError, did_you_mean
 from wdspec.base.files import open_regular
 from wdspec.base.text_rows import RowError, read_csv
+from wdspec.base.trials import Trial
 from wdspec.spec.language.making import Label
 
 if TYPE_CHECKING:
@@ -42,11 +45,14 @@ def make_label(
             raise SpecError(f"`label`: `{alias}` {what}; correct `aliases`" + _where(file))
         numbers[alias] = numbers[name]
     are_words = not any(name.isdecimal() for name in numbers)
+    trial = Trial(partial(_describe_unknown, numbers, unknown, _where(file)), _MOST)
 
     def label(name: Any) -> int:
         found = numbers.get(name) if name.__class__ is str else None
         if found is None:
             found = find(name)
+        elif not trial.is_over:
+            trial.note(None)
         return found
 
     def find(name: Any) -> int:
@@ -55,6 +61,7 @@ def make_label(
             raise FieldError(f"`label` needs the name of a class, but this is {show_value(name, 60)}{hint}")
         text = str(name).strip()  # files of text often end with a line feed
         if text in numbers:
+            trial.note(None)
             return numbers[text]
         if not isinstance(name, str) and are_words and name in numbers.values():
             raise FieldError(
@@ -62,11 +69,27 @@ def make_label(
                 f'leave the step out; otherwise, name the classes by such numbers: `names: {{"{name}": …}}`'
             )
         if unknown != "error":
+            trial.note(text)
             return unknown
         hint = did_you_mean(text, numbers) or "add it to `aliases`, or write `unknown: -100`"
         raise FieldError(f"`label` has no class {show_value(text, 60)}{_where(file)}; {hint}")
 
     return label
+
+
+_MOST = 0.9
+"""The part of the samples without a class from which on to warn."""
+
+
+def _describe_unknown(
+    numbers: Mapping[str, int], unknown: object, where: str, samples: int, found: Counter[str]
+) -> str:
+    shown = join_names([f"{show_value(name, 60)} ({count})" for name, count in found.most_common(3)])
+    hints = dict.fromkeys(filter(None, (did_you_mean(name, numbers) for name, _ in found.most_common(3))))
+    return (
+        f"`label` has no class{where} for {found.total()} of {samples} samples, and gives them {unknown}: {shown}; "
+        f"{' '.join(hints) or 'correct the path or the classes, or add them to `aliases`'}"
+    )
 
 
 def _where(file: str | None) -> str:

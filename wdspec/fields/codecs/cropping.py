@@ -8,6 +8,7 @@ width - x, as in torchvision.
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -16,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from wdspec.base.errors import FieldError, warn_user
+from wdspec.base.errors import FieldError
+from wdspec.base.trials import Trial
 from wdspec.fields.codecs.framing import Framing
 from wdspec.fields.codecs.image_decoder import FLIP
 from wdspec.fields.codecs.resizing import Fit
@@ -253,28 +255,27 @@ class _BoxWatch:
 
     def __init__(self, form: str) -> None:
         self.form = form
-        self._seen = self._outside = 0
-        self._example = ""
+        self._trial = Trial(self._describe, _MOST)
 
     def __call__(self, boxes: Floats, corners: Floats, place: Geometry) -> None:
         """Note the boxes of a sample, and their corners, shape (2, boxes, 2), in pixels or fractions of the image."""
-        if self._seen >= _TRIAL or not len(boxes):
+        if self._trial.is_over or not len(boxes):
             return
         size = np.array((1, 1) if place.relative else place.size)
         wrong = ((corners[0] < -_SLACK * size) | (corners[1] > (1 + _SLACK) * size)).any(axis=1)
-        self._seen += 1
-        if wrong.any():
-            self._outside += 1
-            self._example = f"{boxes[wrong.argmax()].tolist()} in {place.size[0]}×{place.size[1]} pixels"
-        if self._seen == _TRIAL and self._outside > _TRIAL / 2:
-            warn_user(
-                f"{self._outside} of {_TRIAL} samples have a box that ends outside the image, such as {self._example}; "
-                f"`box_format` is `{self.form}`, and may have to be another one of {', '.join(BOX_FORMATS)}"
-            )
+        example = f"{boxes[wrong.argmax()].tolist()} in {place.size[0]}×{place.size[1]} pixels"
+        self._trial.note(example if wrong.any() else None)
+
+    def _describe(self, samples: int, wrong: Counter[str]) -> str:
+        example = next(iter(wrong))
+        return (
+            f"{wrong.total()} of {samples} samples have a box that ends outside the image, such as {example}; "
+            f"`box_format` is `{self.form}`, and may have to be another one of {', '.join(BOX_FORMATS)}"
+        )
 
 
-_TRIAL = 20
-"""Samples with boxes after which to warn."""
+_MOST = 0.55
+"""The part of the samples with such boxes from which on to warn."""
 _SLACK = 0.05
 """How far a box may end outside the image, as a part of its side."""
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from wdspec.base.amounts import show_value
-from wdspec.base.errors import FieldError, warn_user
+from wdspec.base.errors import FieldError
 from wdspec.fields.codecs.audio import AudioDecoder, audio_decoder
 from wdspec.fields.codecs.recording import Recording, read_seconds
 from wdspec.fields.decode import one_line
@@ -16,8 +16,6 @@ from wdspec.fields.values import Audio
 
 SLACK = 0.025
 """How far a segment may exceed the recording, in seconds: durations are rounded."""
-_TRIAL = 20
-"""Segments after which to warn of a value that none of them had."""
 Numbers = Callable[[int], float]
 """0, 1, 2, … → the random numbers of a sample, in [0, 1)."""
 
@@ -48,9 +46,6 @@ class Segmenter:
 
     def __init__(self, decoder: AudioDecoder, paths: dict[str, str]) -> None:
         self._decoder, self._paths = decoder, paths
-        self._seen = 0
-        self._lacking = {name for name in paths if name != "source_rate"}
-        """The options for which no segment so far had a value."""
 
     def __call__(
         self,
@@ -61,8 +56,6 @@ class Segmenter:
         source_rate: Any = None,
     ) -> Audio:
         """Return a segment. Raises FieldError if there is none."""
-        if self._lacking:
-            self._watch({"offset": offset, "duration": duration})
         start, seconds = self._times(offset, duration)
         self._check_bytes(data)
         try:
@@ -132,18 +125,6 @@ class Segmenter:
                 f"the segment ends at {start + seconds:.3f} s, and the recording at {end:.3f} s; correct "
                 f"{self._name('duration')}, or skip such samples with `errors: skip`"
             )
-
-    def _watch(self, given: dict[str, Any]) -> None:
-        """Warn once of options for which none of the first segments had a value."""
-        self._seen += 1
-        self._lacking -= {name for name, value in given.items() if value is not None}
-        if self._lacking and self._seen >= _TRIAL:
-            names = " and ".join(f"`{name}: {self._paths[name]}`" for name in sorted(self._lacking))
-            warn_user(
-                f"none of {_TRIAL} segments has a value for {names}, so they are whole recordings; correct the path, "
-                "or remove it"
-            )
-            self._lacking = set()
 
     def _name(self, option: str) -> str:
         path = self._paths.get(option)

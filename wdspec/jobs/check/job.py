@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from wdspec.advice.tries import try_samples
 from wdspec.base.amounts import join_names
 from wdspec.base.errors import SpecError, WdspecError
 from wdspec.base.user_code import secure_mode
@@ -199,6 +200,8 @@ def check_data(
         problems += _problems_of_shards(collection.own, hidden)
         for judgement in JUDGEMENTS:
             problems += judgement(collection)
+        tries = {} if shards is None else try_samples(listed, shards, everywhere=True)
+        problems += [DataProblem("W531", each, name) for name, found in tries.items() for each in found]
         return CheckReport(collection, problems, +hidden)
 
 

@@ -163,6 +163,10 @@ class Recipe(values.Model):
         """Whether it is called even if a sample lacks all origins."""
         return False
 
+    def without(self, path: Path) -> str:
+        """What the field is if no sample has an optional origin; empty if that may be meant."""
+        return ""
+
     @property
     def unread(self) -> Mapping[str, str]:
         """Fields that it does not read, though samples that have them probably mean it to → why."""
@@ -819,6 +823,12 @@ class Segment(Recipe):
     def optional(self) -> frozenset[Path]:
         return frozenset(map(path_of, self._asked.values()))
 
+    def without(self, path: Path) -> str:
+        ends = {"offset": "segments start at 0 s", "duration": "segments go to the end of a recording"}
+        return next(
+            (ends[name] for name, each in self._asked.items() if path_of(each) == path and name in ends), ""
+        )
+
     @property
     def options(self) -> dict[str, Any]:
         return {"decode": self.decode, **self._asked}
@@ -917,6 +927,9 @@ class Take(Recipe):
     @property
     def fills(self) -> bool:
         return self.default is not None
+
+    def without(self, path: Path) -> str:
+        return "it is always the default"
 
 
 def _together(*others: str, remedy: str = "") -> Key:

@@ -1,0 +1,134 @@
+"""Mistakes that no single sample shows: a run warns of them, and `explain`, `head` and `check` say the same."""
+
+from __future__ import annotations
+
+import io
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commandline import within
+from PIL import Image
+from shardmaking import write_shard
+
+import wdspec
+from wdspec.base.trials import Trial, collect
+
+FACTS = {"boxes": [[6, 5, 8, 9]], "kind": "cat", "name": "1.txt"}
+CROP = {"crop": "jpg", "size": 8, "boxes": {"moved": "json.bxes"}}
+
+
+def spec_of(folder: Path, source: dict[str, Any], samples: int = 24, **top: Any) -> Path:
+    file = io.BytesIO()
+    Image.new("RGB", (12, 10)).save(file, "JPEG")
+    fields = {"jpg": file.getvalue(), "json": json.dumps(FACTS).encode()}
+    write_shard(folder / "a.tar", [(f"{number:04}", fields) for number in range(samples)])
+    (folder / "1.txt").write_text("text")
+    spec = {"dataset": [{"name": "a", "shards": "a.tar", "decode": "rgb8", **source}], **top}
+    (folder / "s.yaml").write_text(json.dumps(spec))
+    return folder / "s.yaml"
+
+
+def warnings_of_run(path: Path, samples: int = 30) -> list[str]:
+    with warnings.catch_warnings(record=True) as found, wdspec.loader(path, num_workers=0) as loader:
+        warnings.simplefilter("always")
+        for _ in zip(range(samples), loader, strict=False):
+            pass
+    return [str(each.message) for each in found]
+
+
+def warnings_of_command(folder: Path, *command: str) -> list[str]:
+    report = json.loads(within(*command, "s.yaml", "--format", "json", folder=folder)[0])
+    if "problems" in report:
+        return [each["message"] for each in report["problems"] if each["code"] == "W531"]
+    return [each.partition("W531 `a`: ")[2] for each in report["warnings"] if "W531" in each]
+
+
+NONE = {"missing": "none"}
+MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
+    "boxes": (
+        {**NONE, "make": {"image": CROP}},
+        "`make: image` finds no `json.bxes` in any of the first samples, so `image` and `moved` are None; `json` has "
+        "the keys boxes, kind, name (did you mean `boxes`?)",
+    ),
+    "image": (
+        {**NONE, "make": {"image": {"crop": "jgp", "size": 8}}},
+        "`make: image` finds no `jgp` in any of the first samples, so `image` is None; did you mean `jpg`?",
+    ),
+    "format": (
+        {"make": {"image": {**CROP, "boxes": {"moved": "json.boxes"}, "box_format": "xywh"}}},
+        "samples have a box that ends outside the image, such as [6.0, 5.0, 8.0, 9.0] in 12×10 pixels; `box_format` is "
+        "`xywh`",
+    ),
+    "label": (
+        {"make": {"kind": {"label": "json.kind", "names": ["cats", "dog"], "unknown": -100}}},
+        "samples, and gives them -100: 'cat' (",
+    ),
+    "take": (
+        {"make": {"kind": {"take": "json.knd", "default": "none"}}},
+        "`make: kind` finds no `json.knd` in any of the first samples, so it is always the default; `json` has",
+    ),
+    "choose": (
+        {"make": {"kind": {"choose": ["json.kind", "json.nam"]}}},
+        "`make: kind` finds no `json.nam` in any of the first samples; `json` has the keys boxes, kind, name (did you "
+        "mean `name`?)",
+    ),
+    "fetch": (
+        {**NONE, "fetch": {"text": {"url": "json.nme", "root": "."}}},
+        "objects: `json.nme` is null or empty, or the sample lacks it; `json` has the keys boxes, kind, name (did you "
+        "mean `name`?)",
+    ),
+    "root": (
+        {"fetch": {"text": {"url": "texts/{json.name}", "root": ".", "missing": "none"}}},
+        "`fetch: text` has none of the first",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_run_and_commands_warn_of_a_mistake_that_no_sample_shows(tmp_path: Path, mistake: str) -> None:
+    source, said = MISTAKES[mistake]
+    path = spec_of(tmp_path, source)
+    for found in (
+        warnings_of_run(path),
+        *(warnings_of_command(tmp_path, *each) for each in (["explain"], ["head", "-n", "1"], ["check"])),
+    ):
+        assert len(found) == 1
+        assert said in found[0]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        {**NONE, "make": {"image": {**CROP, "boxes": {"moved": "json.boxes"}}}},
+        {"make": {"kind": {"label": "json.kind", "names": ["cat"], "unknown": -100}}},
+        {"make": {"kind": {"choose": ["json.kind", "txt"]}}},
+        {**NONE, "fetch": {"text": {"url": "json.name", "root": "."}}},
+    ],
+)
+def test_samples_that_fit_give_no_warning(tmp_path: Path, source: dict[str, Any]) -> None:
+    path = spec_of(tmp_path, source)
+    assert not warnings_of_run(path)
+    assert not warnings_of_command(tmp_path, "explain")
+
+
+def test_commands_judge_by_the_few_samples_that_there_are(tmp_path: Path) -> None:
+    source, said = MISTAKES["boxes"]
+    spec_of(tmp_path, source, samples=3)
+    [found] = warnings_of_command(tmp_path, "explain")
+    assert said in found
+
+
+def test_what_is_collected_does_not_count_for_a_run() -> None:
+    trial = Trial(lambda samples, wrong: f"{wrong.total()} of {samples}", least=0.5)
+    with collect() as messages:
+        for number in range(4):
+            trial.note("x" if number % 2 else None)
+    assert messages == ["2 of 4"]
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        for _ in range(25):
+            trial.note("x")
+    assert [str(each.message) for each in found] == ["20 of 20"]
