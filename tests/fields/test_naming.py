@@ -88,7 +88,7 @@ def test_missing_none_sets_the_value_to_none(options: dict[str, Any]) -> None:
 
 
 def test_all_missing_fields_are_reported_at_once() -> None:
-    with pytest.raises(FieldError, match=r"'jpg' \(and 'txt'\).*it has no other file of the files"):
+    with pytest.raises(FieldError, match=r"'jpg' \(and 'txt'\).*it has no other field of the fields"):
         sample_of("cls", extensions=["jpg", "txt"])
 
 

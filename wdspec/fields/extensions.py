@@ -30,8 +30,8 @@ ADD_ALTERNATIVE = "add an alternative with `;`"
 
 
 def name_another(name: str) -> str:
-    """Say how a field that no key names yet can come from another file."""
-    return f"name another file that has it, as in `rename: {{{name}: {name};other}}`"
+    """Say how a field that no key names yet can come from another file or column."""
+    return f"name another one that has it, as in `rename: {{{name}: {name};other}}`"
 
 
 @dataclass(frozen=True)
@@ -329,10 +329,10 @@ class Naming:
     def _missing_error(self, lacks: dict[str, str], stored: Sequence[str]) -> FieldError:
         name, reason = next(iter(lacks.items()))
         others = f" (and {', '.join(map(repr, list(lacks)[1:]))})" if len(lacks) > 1 else ""
-        has = ", ".join(map(repr, stored[:20])) or "no other file"
+        has = ", ".join(map(repr, stored[:20])) or "no other field"
         unread = ""
         if self.extensions.entries is not None or self.only is not None:
-            needed = "required files" if self.extensions.entries is None else "files that `extensions` needs"
+            needed = "required ones" if self.extensions.entries is None else "fields that `extensions` needs"
             unread = f" of the {needed}; others are not read (`wdspec ls` lists them)"
         dotted = next((each for each in stored if each.startswith(f"{name}.")), None)
         remedy = f"write `rename: {{{name}: {dotted}}}`" if dotted else ADD_ALTERNATIVE

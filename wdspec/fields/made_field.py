@@ -96,13 +96,16 @@ class MadeField:
         self.fields = (name, *recipe.results)
         self._unread = recipe.unread
         self._step: Step | None = None
-        self._trials = {path: Trial(partial(self._describe_lack, path)) for path in self._may_lack(drawn)}
+        self._drawn = frozenset(drawn)
+        self._trials = {path: Trial(partial(self._describe_lack, path)) for path in self._may_lack()}
 
-    def _may_lack(self, drawn: Collection[str]) -> Iterable[Path]:
+    def _may_lack(self) -> Iterable[Path]:
         """The origins without which a sample is no error."""
         lacks_any = self._missing == "none" or self.recipe.fills
         return (
-            path for path in self.origins if path[0] not in drawn and (lacks_any or path in self._optional)
+            path
+            for path in self.origins
+            if path[0] not in self._drawn and (lacks_any or path in self._optional)
         )
 
     def make(
@@ -204,8 +207,9 @@ class MadeField:
         if self._missing == "skip":
             return LeftOutError("", cause="missing")
         written, keys = describe_path(path), describe_keys(path, fields)
+        who = "its companion" if path[0] in self._drawn else "the sample"
         return FieldError(
-            f"`make: {self.name}` needs `{written}`, which the sample lacks or which is null{keys}; set "
+            f"`make: {self.name}` needs `{written}`, which {who} lacks or which is null{keys}; set "
             "`missing: skip` to leave out such samples, or `missing: none`",
             code="D201",
             field=self.name,

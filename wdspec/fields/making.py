@@ -118,9 +118,16 @@ class MakingFields(SampleFields):
             return None
         if not (in_parts and len(path) == 2 and isinstance(value, dict)):
             open_audio(value, path[1:])
-        if isinstance(value, list) and len(path) > 1 and isinstance(path[1], str) and path[1] != EACH:
-            return [walk(each, path, False) for each in value]
-        return walk(value, path, False)
+        try:
+            if isinstance(value, list) and len(path) > 1 and isinstance(path[1], str) and path[1] != EACH:
+                return [walk(each, path, False) for each in value]
+            return walk(value, path, False)
+        except FieldError as error:
+            seen, _, _ = error.message.partition("; write `default(")  # which only expressions have
+            remedy = (
+                f"correct the path, or select companions of `{name}` that have it, and not null, by `where`"
+            )
+            raise FieldError(f"{seen}; {remedy}", **error.place) from error
 
     def load(self) -> None:
         """Read the files of the steps, before workers are forked."""

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from wdspec.base.amounts import show_value
-from wdspec.base.errors import FieldError, SpecError, WdspecError, warn_user
+from wdspec.base.errors import FieldError, SpecError, WdspecError, nearest, warn_user
 from wdspec.base.user_code import secure_mode
 from wdspec.fields.decode import DecodeRules, FieldDecoder, one_line
 from wdspec.fields.extensions import (
@@ -320,9 +320,14 @@ class SampleFields:
         olds = self.naming.rename.get(name, (name,))
         formats = [FORMAT_OF[old] for old in olds if old in FORMAT_OF]
         same = [suffix for suffix in (*unread, *names) if FORMAT_OF.get(suffix) in formats]
-        if error.code != "D201" or not (unread or same):
+        has_it = any(self._names.get(old) for old in olds)
+        if error.code != "D201":
             return error
         message = error.message
+        if has_it:
+            remedy = "the shard has it, but this sample lacks it, or has null; set"
+            for other in (ADD_ALTERNATIVE, name_another(name)):
+                message = message.replace(f"{other}, or set", remedy)
         if unread:
             has_extensions = self.naming.extensions.entries is not None
             why = "`extensions` leaves out" if has_extensions else "nothing asks for"
@@ -336,6 +341,8 @@ class SampleFields:
             message += (
                 f". Write `{entry}{';'.join((*olds, same[0]))}` in `{place}` to take `{same[0]}` as well"
             )
+        elif not has_it and (meant := nearest(name, [*unread, *names])) is not None:
+            message += f". Did you mean `{meant}`?"
         return FieldError(message, code=error.code, **error.place)
 
     def _match(self, names: Sequence[str]) -> None:

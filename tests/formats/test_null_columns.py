@@ -1,0 +1,44 @@
+"""What errors say of a column that a table does not have, and of a null."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import wdspec
+
+
+def error_of(folder: Path, **keys: Any) -> str:
+    table = pa.table({"image": [b"1", b"2"], "text": ["a", None], "boxes": [[1.0], [2.0]]})
+    pq.write_table(table, folder / "a.parquet")
+    shards = str(folder / "a.parquet")
+    source = {"shards": shards, "order": "sequential", "shuffle": 0, "decode": "raw"}
+    spec = {"companions": {"others": source}, "dataset": [{**source, **keys.pop("source", {})}], **keys}
+    with wdspec.loader(spec, num_workers=0) as loader, pytest.raises(wdspec.FieldError) as caught:
+        for _ in zip(range(100), loader, strict=False):
+            pass
+    return str(caught.value)
+
+
+def test_a_column_that_is_missing_is_called_no_file_and_the_one_meant_is_named(tmp_path: Path) -> None:
+    said = error_of(tmp_path, fields=["image", "txet"])
+    assert "the sample has no field 'txet'" in said
+    assert "file" not in said.partition("[")[0]
+    assert "Did you mean `text`?" in said
+
+
+def test_a_null_is_no_field_that_another_name_has(tmp_path: Path) -> None:
+    said = error_of(tmp_path, fields=["image", "text"])
+    assert "the shard has it, but this sample lacks it, or has null; set `missing: skip`" in said
+    assert "rename" not in said
+
+
+def test_a_null_of_a_companion_is_called_that_of_the_companion(tmp_path: Path) -> None:
+    source = {"companions": {"other": "others"}, "make": {"more": {"take": "other.text"}}}
+    said = error_of(tmp_path, source=source, fields=["image", "more"])
+    assert "`other.text`: there is no `text` in it" in said
+    assert "select companions of `other` that have it, and not null, by `where`" in said
