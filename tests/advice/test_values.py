@@ -186,7 +186,7 @@ STEP = {"extensions": "jpg json", "decode": "rgb8", "make": {"image": CROP}}
             BOXES,
             FLIP,
             {},
-            "but `json.boxes` stays as it is; write `make: {image: {crop: jpg, size: …, boxes: {boxes:",
+            "but `json.boxes` stays as it is; write `make: {image: {crop: jpg, size: 224, hflip: 0.5, boxes: {boxes:",
         ),
         (
             {"Keypoints": [[1, 2]]},

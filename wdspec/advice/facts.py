@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from wdspec.advice.measure import KeptSamples, Measure, SourceFiles, UnfoundTable, WindowFacts, look_at_files
+from wdspec.advice.staying_boxes import StayingBoxes, find_staying_boxes
 from wdspec.advice.tries import Tries, try_samples
 from wdspec.advice.values import Values, read_values
 from wdspec.base.errors import WdspecError
@@ -60,6 +61,11 @@ class Facts:
     def values(self) -> Mapping[str, Values] | None:
         """Values of samples of local sources, by name."""
         return read_values(self.spec, self.shards) if self.looks else None
+
+    @cached_property
+    def staying(self) -> Mapping[str, StayingBoxes] | None:
+        """Boxes of local sources next to images that are moved, by name."""
+        return find_staying_boxes(self.spec, self.shards) if self.looks else None
 
     @cached_property
     def tries(self) -> Tries | None:

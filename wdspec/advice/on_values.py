@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from math import log
 
 from wdspec.advice.facts import Advice, Advices
 from wdspec.advice.measure import WindowFacts
+from wdspec.advice.staying_boxes import StayingBoxes
 from wdspec.advice.tries import Tries
-from wdspec.advice.values import Values, moved_images, resized_fields
+from wdspec.advice.values import Values, resized_fields
 from wdspec.base.amounts import number
-from wdspec.spec.language.expressions import EACH, Path, describe_path, find_thresholds
+from wdspec.spec.language.decoder_options import option_values
+from wdspec.spec.language.expressions import find_thresholds
 from wdspec.spec.language.selection import describe_fraction
 from wdspec.spec.rules.rule import rule
 from wdspec.spec.spec import Spec
@@ -105,23 +107,31 @@ def groups_of_equal_lengths(spec: Spec, values: OfSources, windows: WindowFacts)
         )
 
 
-@rule("W530", needs="spec values")
-def boxes_that_stay(spec: Spec, values: OfSources) -> Advices:
-    """Boxes and points in JSON next to an image that is flipped or cropped."""
+@rule("W530", needs="spec staying")
+def boxes_that_stay(spec: Spec, staying: Mapping[str, StayingBoxes]) -> Advices:
+    """Boxes and points next to an image that is flipped or cropped."""
     for source in spec.sources:
-        moved = next(moved_images(source), None)
-        samples = values.get(source.name, {}).get("json", ()) if moved is not None else ()
-        found = next((path for each in samples for path in _find_boxes(each, ("json",))), None)
-        if moved is None or found is None:
+        if (found := staying.get(source.name)) is None:
             continue
-        (field, how), place = moved, describe_path(found)
-        kind = "points" if str(found[-1]).lower() in _POINTS else "boxes"
-        message = f"`{how}` of `{source.name}` flips or crops `{field}`, but `{place}` stays as it is"
-        option = f"{kind}: {{{kind}: {place}}}"
-        hint = f"add `{option}` to the step"
-        if how != "crop":
-            hint = f"write `make: {{image: {{crop: {field}, size: …, {option}}}}}` in place of these options"
-        hint += ", and leave `json` out of `fields`"
+        message = f"`{found.decoder or 'crop'}` of `{source.name}` flips or crops `{found.image}`, but `{found.place}` "
+        message += "stays as it is"
+        holder = found.place.partition(".")[0]
+        new, image = (
+            next(filter(lambda name: name not in found.fields, names))
+            for names in ((found.kind, f"moved_{found.kind}", "moved"), ("image", "cropped", "cropped_image"))
+        )
+        place = f'"{found.place}"' if "[" in found.place else found.place
+        option = f"{found.kind}: {{{new}: {place}}}"
+        if found.decoder is None:
+            hint, image = f"add `{option}` to the step", found.image
+        else:
+            options = option_values(found.decoder)
+            size = options.get("random_resized_crop", options.get("center_crop", 224))
+            size = f"[{size[0]}, {size[1]}]" if isinstance(size, tuple) else size
+            flip = f", hflip: {options['hflip']}" if "hflip" in options else ""
+            step = f"{{crop: {found.image}, size: {size}{flip}, {option}}}"
+            hint = f"write `make: {{{image}: {step}}}` in place of these options"
+        hint += f", and deliver `{image}` and `{new}` by `fields`, without `{holder}`"
         yield Advice(message, hint, source)
 
 
@@ -131,27 +141,3 @@ def settings_that_do_not_fit(spec: Spec, tries: Tries) -> Advices:
     for source in spec.sources:
         for message in tries.get(source.name, ()):
             yield Advice(f"`{source.name}`: {message}", source=source)
-
-
-_POINTS = frozenset({"keypoints", "landmarks", "polygon", "polygons"})
-_BOXES = frozenset({"boxes", "bboxes", "bbox", *_POINTS})
-_DEPTH = 3
-"""How deep to look for boxes."""
-
-
-def _find_boxes(value: object, path: Path) -> Iterator[Path]:
-    """Yield the paths of lists of numbers with the name of boxes or points; `[:]` is each item of a list of maps."""
-    if len(path) > _DEPTH:
-        return
-    if isinstance(value, list) and value and isinstance(value[0], dict):
-        value, path = value[0], (*path, EACH)
-    for name, inner in value.items() if isinstance(value, dict) else ():
-        if str(name).lower() in _BOXES and _are_numbers(inner):
-            yield (*path, str(name))
-        else:
-            yield from _find_boxes(inner, (*path, str(name)))
-
-
-def _are_numbers(value: object) -> bool:
-    """Whether this is a list of numbers, or of such lists."""
-    return isinstance(value, list) and bool(value) and (_is_number(value[0]) or _are_numbers(value[0]))

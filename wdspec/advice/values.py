@@ -14,8 +14,7 @@ from wdspec.read.transform import SourceParts
 from wdspec.shards.shards import Shards
 from wdspec.spec.language.decoder_options import option_values
 from wdspec.spec.language.expressions import MISSING, Path, describe_path, find_thresholds, parse_expression
-from wdspec.spec.language.making import Crop
-from wdspec.spec.rules.fields import field_names, files_of, likely_fields
+from wdspec.spec.rules.fields import field_names, files_of
 from wdspec.spec.spec import Source, Spec
 from wdspec.urls.urls import spread
 
@@ -68,31 +67,6 @@ def _list_paths(spec: Spec, source: Source) -> Iterator[Path]:
             yield paths[0]
     for field, *_ in resized_fields(source):
         yield from ((field, "width"), (field, "height"))
-    if delivers_json(spec, source) and any(moved_images(source)):
-        yield ("json",)
-
-
-MOVING = frozenset({"hflip", "random_resized_crop", "center_crop"})
-"""Options of decoders after which boxes are elsewhere, also those in fractions of width and height."""
-
-
-def moved_images(source: Source) -> Iterator[tuple[str, str]]:
-    """The images that are flipped or cropped, but nothing with them: (field, what does that)."""
-    for name, recipe in source.make.items():
-        if isinstance(recipe, Crop) and not recipe.boxes and not recipe.points:
-            yield name, "crop"
-    for field in likely_fields(source):
-        for _, decoder in files_of(source, field):
-            with suppress(ValueError):
-                if decoder is not None and not MOVING.isdisjoint(option_values(decoder)):
-                    yield field, decoder
-
-
-def delivers_json(spec: Spec, source: Source) -> bool:
-    """Whether samples have their JSON, and no function may have changed it."""
-    names = spec.to_tuple or spec.fields
-    has_json = source.extensions is None or any("json" in each.split(";") for each in source.extensions)
-    return has_json and not source.map and not spec.map and (names is None or "json" in names)
 
 
 def resized_fields(source: Source) -> Iterator[tuple[str, str, tuple[int, int]]]:

@@ -1,0 +1,103 @@
+"""Boxes that stay while the image beside them is moved (W530), wherever they are; the remedy is followed literally."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from commandline import within
+from PIL import Image
+from shardmaking import write_shard
+
+import wdspec
+
+BOX = [[1.0, 2.0, 8.0, 9.0]]
+OBJECTS = {"objects": [{"bbox": [1, 2, 8, 9]}], "id": 4}
+
+
+def picture(kind: str) -> bytes:
+    file = io.BytesIO()
+    Image.new("RGB", (12, 10)).save(file, kind)
+    return file.getvalue()
+
+
+def of_npy(folder: Path) -> dict[str, Any]:
+    file = io.BytesIO()
+    np.save(file, np.array(BOX, np.float32))
+    write_shard(
+        folder / "a.tar", [(f"{n}", {"png": picture("png"), "boxes.npy": file.getvalue()}) for n in range(3)]
+    )
+    return {"shards": "a.tar", "rename": {"gt_boxes": "boxes.npy"}, "decode": "rgb8+hflip=0.5"}
+
+
+def of_json(folder: Path) -> dict[str, Any]:
+    files = {"png": picture("png"), "json": json.dumps(OBJECTS).encode()}
+    write_shard(folder / "a.tar", [(f"{n}", files) for n in range(3)])
+    return {"shards": "a.tar", "decode": "rgb8+random_resized_crop=8x6+hflip=0.5"}
+
+
+def of_parquet(folder: Path) -> dict[str, Any]:
+    pq.write_table(pa.table({"image": [picture("jpeg")] * 3, "boxes": [BOX] * 3}), folder / "a.parquet")
+    return {"shards": "a.parquet", "decode": {"image": "rgb8+hflip=0.5"}}
+
+
+def of_fetch(folder: Path) -> dict[str, Any]:
+    (folder / "1.png").write_bytes(picture("png"))
+    (folder / "a.jsonl").write_text((json.dumps({"file": "1.png", "bboxes": BOX}) + "\n") * 3)
+    fetch = {"picture": {"url": "file", "root": "."}}
+    return {"shards": "a.jsonl", "fetch": fetch, "decode": {"picture": "rgb8+hflip=0.5"}}
+
+
+def of_step(folder: Path) -> dict[str, Any]:
+    step = {"crop": "image", "size": 8, "hflip": 0.5}
+    return {**of_parquet(folder), "decode": {"image": "rgb8"}, "make": {"cropped": step}}
+
+
+PLACES = {
+    of_npy: ("png", "gt_boxes"),
+    of_json: ("png", "json.objects[:].bbox"),
+    of_parquet: ("image", "boxes"),
+    of_fetch: ("picture", "bboxes"),
+    of_step: ("cropped", "boxes"),
+}
+
+
+def explain(folder: Path, source: dict[str, Any], **keys: Any) -> list[str]:
+    spec = {"seed": 1, "dataset": [{"name": "a", **source}], **keys}
+    (folder / "s.yaml").write_text(yaml.safe_dump(spec))
+    said = json.loads(within("explain", "s.yaml", "--format", "json", folder=folder)[0])["warnings"]
+    return [text for text in said if "W530" in text]
+
+
+@pytest.mark.parametrize("data", PLACES)
+def test_boxes_stay_wherever_they_are_until_the_remedy_is_followed(tmp_path: Path, data: Any) -> None:
+    source, (image, place) = data(tmp_path), PLACES[data]
+    [said] = explain(tmp_path, source)
+    assert f"flips or crops `{image}`, but `{place}` stays as it is" in said
+    for field, written in re.findall(r"write `make: \{(\w+): (.*?)\}` in place", said):
+        source["make"] = {field: yaml.safe_load(written)}
+        decode = source["decode"]
+        source["decode"] = "rgb8" if isinstance(decode, str) else dict.fromkeys(decode, "rgb8")
+    for written in re.findall(r"add `(.*?)` to the step", said):
+        source["make"]["cropped"] |= yaml.safe_load(f"{{{written}}}")
+    fields = re.findall(r"deliver `(\w+)` and `(\w+)` by", said)[0]
+    assert not explain(tmp_path, source, fields=list(fields))
+    with wdspec.loader(tmp_path / "s.yaml", num_workers=0) as loader:
+        sample = next(iter(loader))
+    assert sample[fields[0]].ndim == 3
+    assert sample[fields[1]].shape == (1, 4)
+
+
+@pytest.mark.parametrize("fields", [["image"], ["boxes"]])
+def test_boxes_without_the_image_or_an_image_without_boxes_are_no_problem(
+    tmp_path: Path, fields: list[str]
+) -> None:
+    assert not explain(tmp_path, of_parquet(tmp_path), fields=fields)
