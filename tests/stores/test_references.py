@@ -3,12 +3,18 @@
 import json
 
 import pytest
-from servers.objects import data_of
+from servers.objects import ObjectServer, data_of
 from servers.stores import put, use
 
 import wdspec
-from wdspec.base.errors import FieldError, StoreError
+from wdspec.base.errors import FieldError, ShardError, StoreError, UrlError
+from wdspec.spec.language.fetching import FetchedObject
+from wdspec.storage.objects import ObjectReader
+from wdspec.storage.storage import Storage
+from wdspec.stores.retry import RetryPolicy
 from wdspec.testing import assert_resumable
+from wdspec.urls.rewrite import Rule
+from wdspec.urls.urls import ShardUrl
 
 NAMES = [f"{number}.bin" for number in range(24)]
 
@@ -90,3 +96,28 @@ def test_objects_of_s3(s3, tmp_path, monkeypatch):
     with pytest.raises(FieldError) as caught:
         read(spec_of(tmp_path, [{"url": "../images-private/0.bin"}], root=f"{s3.root}images"))
     assert caught.value.code == "D261"
+
+
+def stat(url, root, **storage):
+    """What a store says about an object that data chose, as for a copy that may be of an earlier version."""
+    storage = Storage(retry_policy=RetryPolicy(budget=0.1), **storage)
+    reader = ObjectReader.of(storage, FetchedObject(url="url", root=f"{root}/"), "bin")
+    return reader.storage.stat(ShardUrl(url, "/"))
+
+
+def test_a_store_is_asked_about_an_object_only_where_it_could_be_read(objects, tmp_path):
+    (tmp_path / "root").mkdir()
+    (tmp_path / "root" / "a.bin").write_bytes(b"abc")
+    (tmp_path / "root" / "b.bin").symlink_to("/etc/passwd")
+    assert stat(f"{tmp_path}/root/a.bin", f"{tmp_path}/root").size == 3
+    with pytest.raises(ShardError, match="symbolic link"):
+        stat(f"{tmp_path}/root/b.bin", f"{tmp_path}/root")
+    command = Rule("^http.*", "pipe:cat /etc/passwd", "a test")
+    with pytest.raises(UrlError, match="command"):
+        stat(f"{objects}/0.bin", objects, rules=(command,))
+    assert stat(f"{objects}/0.bin", objects).size == len(data_of("0.bin"))
+    with ObjectServer() as other:
+        elsewhere = other.url.replace("127.0.0.1", "localhost")
+        with ObjectServer(elsewhere=elsewhere) as server, pytest.raises(ShardError, match="redirect"):
+            stat(f"{server.url}/elsewhere/0.bin", server.url)
+        assert not other.requests

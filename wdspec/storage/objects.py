@@ -32,7 +32,9 @@ from wdspec.fields.decode import one_line
 from wdspec.spec.language.fetching import FetchedObject
 from wdspec.storage.ranges import BLOCK, FIRST, ChangedIndexError, RangedFile, indexes, readers
 from wdspec.storage.storage import Storage
-from wdspec.stores.references import open_local, open_web
+from wdspec.stores.local import stat_open_file
+from wdspec.stores.references import open_local, open_web, stat_web
+from wdspec.stores.store import ObjectStat
 from wdspec.stores.table import store_of
 from wdspec.stores.watchdog import Watch
 from wdspec.urls.references import Allowed
@@ -95,17 +97,25 @@ class ObjectStorage(Storage):
     """The byte after the last one that will be read of an object; None for all."""
 
     def open_location(self, location: str) -> BinaryIO:
-        path = local_path(location)
-        if location == "-" or is_command(location):
-            raise UrlError(
-                "a rewrite rule makes a command of a reference, which would run data", location=location
-            )
+        path = _check_kind(location)
         if path is not None:
             return open_local(path, self._local_root())
         store = store_of(location, self.users)
-        if scheme_of(location) in ("http", "https") and scheme_of(location) not in self.users:
+        if self._is_web(location):
             return open_web(location, self, self.allowed, self.stop)
         return store.open(location, self)
+
+    def stat_location(self, location: str) -> ObjectStat:
+        path = _check_kind(location)
+        if path is not None:
+            with open_local(path, self._local_root()) as file:
+                return stat_open_file(file)
+        if self._is_web(location):
+            return stat_web(location, self, self.allowed)
+        return super().stat_location(location)
+
+    def _is_web(self, location: str) -> bool:
+        return scheme_of(location) in ("http", "https") and scheme_of(location) not in self.users
 
     def _local_root(self) -> str:
         """Return the directory that local objects are in: the root, after rewriting."""
@@ -118,6 +128,15 @@ class ObjectStorage(Storage):
                 "it may be; write a rule that rewrites both"
             )
         return located
+
+
+def _check_kind(location: str) -> str | None:
+    """Return the path of a local object; None for others. Raises UrlError for a command."""
+    if location == "-" or is_command(location):
+        raise UrlError(
+            "a rewrite rule makes a command of a reference, which would run data", location=location
+        )
+    return local_path(location)
 
 
 @dataclass(frozen=True)

@@ -41,11 +41,7 @@ class HttpStore(Store):
         return 1
 
     def stat(self, location: str, settings: StoreSettings) -> ObjectStat:
-        try:
-            return with_retries(settings.retry_policy, location, _object(location, settings).stat)
-        except ShardError as error:
-            error.at(location=location)
-            raise
+        return ask_server(_object(location, settings), location, settings)
 
     def output(
         self, location: str, settings: StoreSettings, *, overwrite: bool = True, since: int | None = None
@@ -61,6 +57,15 @@ class HttpStore(Store):
 
 def _object(location: str, settings: StoreSettings) -> HttpObject:
     return HttpObject(parse_location(location), settings.http, settings.retry_policy)
+
+
+def ask_server(found: HttpObject, location: str, settings: StoreSettings) -> ObjectStat:
+    """The size and the validator of an object at a location; see `Store.stat`."""
+    try:
+        return with_retries(settings.retry_policy, location, found.stat)
+    except ShardError as error:
+        error.at(location=location)
+        raise
 
 
 def parse_location(location: str) -> Url:

@@ -79,6 +79,15 @@ def stat_file(path: str) -> os.stat_result:
     return found
 
 
+def stat_open_file(file: BinaryIO) -> ObjectStat:
+    """The size and the validator of an open local file."""
+    return _describe(os.fstat(file.fileno()))
+
+
+def _describe(found: os.stat_result) -> ObjectStat:
+    return ObjectStat(found.st_size, f"mtime {found.st_mtime_ns}")
+
+
 def translate_error(error: OSError | ValueError, path: str) -> ShardError:
     """Return our error for an error of the operating system: what is wrong with the path, and how to fix it."""
     if (lack := find_lack(error)) is not None:
@@ -225,8 +234,7 @@ class LocalStore(Store):
         return 0
 
     def stat(self, location: str, settings: StoreSettings) -> ObjectStat:
-        found = stat_file(_path(location))
-        return ObjectStat(found.st_size, f"mtime {found.st_mtime_ns}")
+        return _describe(stat_file(_path(location)))
 
     def exists(self, location: str, settings: StoreSettings) -> bool:
         return os.path.exists(_path(location))

@@ -15,11 +15,11 @@ from urllib3.util import Url
 
 from wdspec.base.errors import MissingShardError, ShardError, UnusableStoreError
 from wdspec.stores.addresses import RefusedAddressError
-from wdspec.stores.http import HttpObject, origin_of, parse_location
+from wdspec.stores.http import HttpObject, ask_server, origin_of, parse_location
 from wdspec.stores.local import translate_error
 from wdspec.stores.resume import ResumingStream
 from wdspec.stores.settings import HttpSettings
-from wdspec.stores.store import StoreSettings
+from wdspec.stores.store import ObjectStat, StoreSettings
 from wdspec.urls.references import Allowed
 
 _NAME_ADDRESS = "if it is right, add the address or its network to `hosts`"
@@ -37,6 +37,11 @@ def open_web(location: str, settings: StoreSettings, allowed: Allowed, stop: int
     """
     found = _ReferencedObject(location, settings, allowed, stop)
     return cast(BinaryIO, ResumingStream(found, location, settings.retry_policy))
+
+
+def stat_web(location: str, settings: StoreSettings, allowed: Allowed) -> ObjectStat:
+    """The size and the validator of an object at a URL of http or https that data chose; see `open_web`."""
+    return ask_server(_ReferencedObject(location, settings, allowed, None), location, settings)
 
 
 class _ReferencedObject(HttpObject):
