@@ -208,6 +208,8 @@ class Fill:
         """Whether no copy is kept, because there is no room or no permission."""
         self.started = False
         """Whether the growing file exists, for readers to open."""
+        self.made_of = ""
+        """The validator of the object, without secrets; "" if it is not known (yet)."""
         self.written = 0
         self._crc = 0
         self.reached = 0
@@ -366,8 +368,8 @@ class Fill:
         self.started = True
 
     def _reserve(self, wanted: int, needed: int) -> None:
-        made_of = getattr(self._stream, "validator", None) or ""
-        content = Content(self._copies.own, redact(self._copies.url), redact(made_of))
+        self.made_of = redact(getattr(self._stream, "validator", None) or "")
+        content = Content(self._copies.own, redact(self._copies.url), self.made_of)
         for size in dict.fromkeys((wanted, needed)):
             if self._index.reserve(self._key, content, size, self._reserved, self._rules.limit):
                 self._reserved = size

@@ -109,6 +109,22 @@ class Follower(RawStream):
             self._fill.reached = max(self._fill.reached, self._position)
         return data
 
+    @property
+    def made_of(self) -> str:
+        """The validator of the object, without secrets; "" if it is not known (yet)."""
+        with self._using:
+            if self._released is not None:
+                return self._released[1]
+            return (self._fill.made_of if self._fill is not None else "") or self._find_made_of()
+
+    def _find_made_of(self) -> str:
+        """The validator that the index has for the open copy; "" without one."""
+        if self._file < 0:
+            return ""
+        entries = Index(self._copies.directory).entries
+        content = entries.content(self._key, entries.path(self._key, os.fstat(self._file).st_size))
+        return "" if content is None else content.made_of
+
     def release(self) -> bool:
         """See `Handle`. Only a finished copy that has no other bytes to be compared with can be opened again."""
         if not self._using.acquire(blocking=False):
@@ -117,10 +133,7 @@ class Follower(RawStream):
             if self._released is None and self._file >= 0:
                 if self._before >= 0 or self._direct is not None or not self._is_complete():
                     return False
-                size = os.fstat(self._file).st_size
-                entries = Index(self._copies.directory).entries
-                content = entries.content(self._key, entries.path(self._key, size))
-                self._released = identity_of(self._file), "" if content is None else content.made_of
+                self._released = identity_of(self._file), self._find_made_of()
                 os.close(self._file)
                 self._file = -1
             return True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
@@ -16,6 +16,7 @@ from wdspec.cli.spec_options import SpecChoice, choosing, choosing_engine
 from wdspec.jobs.engine import Engine
 from wdspec.jobs.job import read_earlier
 from wdspec.jobs.lock import Change, find_changes, hash_shards, lock_spec
+from wdspec.jobs.lock_objects import ObjectJob
 from wdspec.shards.lock import Lock, lock_name
 from wdspec.storage.ahead import SIDES
 from wdspec.stores.outputs import save
@@ -27,6 +28,9 @@ _COMPARED = {
     "size": ("size", "sizes"),
     "name": ("name without a size", "names without sizes"),
 }
+
+_LACKING = {"missing": "missing", "failed": "that stores refuse"}
+"""Why nothing is recorded of an object."""
 
 
 @click.command()
@@ -45,6 +49,13 @@ _COMPARED = {
     help="Also read all shards and record the SHA-256 of each, from where an interrupted command stopped. With "
     "--update: read all shards again. With --check: also read shards whose ETag is as locked.",
 )
+@click.option(
+    "--objects",
+    is_flag=True,
+    help="Also ask about each object that samples name (`fetch`), from where an interrupted command stopped, and "
+    "record its size, and ETag or time in SPEC.lock.objects. With --update: ask about all of them again. With --check: "
+    "compare them, too.",
+)
 @choosing_engine(threads=SIDES)
 def lock(
     choice: SpecChoice,
@@ -53,6 +64,7 @@ def lock(
     update: bool,
     check: bool,
     hashes: bool,
+    objects: bool,
     start_engine: Callable[[], Engine],
 ) -> int:
     """Record the shards of a spec in a lock file: the URL, size, and ETag or time of each.
@@ -73,15 +85,27 @@ def lock(
             if hashes and not any(any(part.hashes) for each in known.sources.values() for part in each.lists):
                 raise UsageError("it has no checksums; `wdspec lock --hash SPEC` records them", file=path)
             changes = list(find_changes(known, spec, start_engine, compared, read_all=hashes))
-            files.append(LockFile(path, known, changes, compared))
+            asked = Counter[str]() if objects else None
+            if asked is not None:
+                job = ObjectJob(known, spec, path)
+                changes += job.find_changes(asked)
+                asked += job.lacking
+            files.append(LockFile(path, known, changes, compared, asked))
         else:
             before, _ = read_earlier(path, b'"lock":', "lock", lambda text: Lock.of_text(text, "the lock"))
-            found = lock_spec(spec, before, start_engine, update, keep_hashes=not (update and hashes))
+            keeps = {"keep_hashes": not (update and hashes), "keep_objects": not (update and objects)}
+            found = lock_spec(spec, before, start_engine, update, **keeps)
             _save(path, found)
             if hashes:
                 hash_shards(found, spec, partial(_save, path), start_engine)
                 found = Lock.read(path)
-            files.append(LockFile(path, found, None))
+            asked = None
+            if objects:
+                job = ObjectJob(found, spec, path)
+                found, asked = job.record(update), job.lacking
+                _save(path, found)
+                job.forget_progress()
+            files.append(LockFile(path, found, None, asked=asked))
     show_report(LockReport(files), form)
     return int(any(file.changes for file in files))
 
@@ -100,6 +124,8 @@ class LockFile:
     """What differs; None if it was written."""
     compared: Mapping[str, int] | None = None
     """Shards by what was compared: `checksum`, `ETag`, `time`, `size`, or only the `name`."""
+    asked: Mapping[str, int] | None = None
+    """Objects that samples name, likewise, and those that are `missing` or `failed`; None if no store was asked."""
 
     def as_json(self) -> dict[str, Any]:
         sizes = [source.size for source in self.lock.sources.values()]
@@ -111,20 +137,41 @@ class LockFile:
             "all_sizes_known": None not in sizes,
             "changes": self.changes,
             **({} if self.compared is None else {"compared": dict(self.compared)}),
+            **({} if self.lock.objects is None else {"objects": asdict(self.lock.objects)}),
+            **({} if self.asked is None else {"asked": dict(self.asked)}),
         }
+
+    @property
+    def objects_in_words(self) -> str:
+        """`, 1,000 objects (2 missing)`; of a comparison: `; objects: 998 ETags (2 missing)`. Empty without any."""
+        known, asked = self.lock.objects, self.asked or {}
+        if known is None:
+            return ""
+        notes = [f"{asked[key]:,} {word}" for key, word in _LACKING.items() if asked.get(key)]
+        if self.compared is None:
+            notes += [f"nothing is known of {known.unknown:,}"] if known.unknown else []
+            begin = f", {pluralize(known.count, 'object')}"
+        elif self.asked is None:
+            return f"; {pluralize(known.count, 'object')} not compared, which --objects does"
+        else:
+            begin = f"; objects: {_list_compared(asked) or 'nothing'}"
+        return begin + (f" ({', '.join(notes)})" if notes else "")
 
     @property
     def compared_in_words(self) -> str:
         """`2 sizes and times, 3 sizes; …`, and how to compare more."""
         compared = self.compared or {}
-        parts = [
-            pluralize(compared[basis], *nouns) for basis, nouns in _COMPARED.items() if compared.get(basis)
-        ]
         hint = ""
         if not compared.keys() <= {"checksum", "ETag"}:
             elsewhere = "; only sizes are comparable in another store" * ("size" in compared)
             hint = f"{elsewhere}; other bytes are found with checksums, which `wdspec lock --hash` records"
-        return f"compared: {', '.join(parts) or 'nothing'}{hint}"
+        return f"compared: {_list_compared(compared) or 'nothing'}{hint}{self.objects_in_words}"
+
+
+def _list_compared(compared: Mapping[str, int]) -> str:
+    return ", ".join(
+        pluralize(compared[basis], *nouns) for basis, nouns in _COMPARED.items() if compared.get(basis)
+    )
 
 
 @dataclass(frozen=True)
@@ -140,7 +187,8 @@ class LockReport:
                 yield Table(
                     ("source", "shard", "what"), [(each.source, each.url, each.what) for each in file.changes]
                 )
-                yield f"{file.path}: {pluralize(len(file.changes), 'shard')} not as locked; {file.compared_in_words}"
+                what = "shard" if file.asked is None else "file"
+                yield f"{file.path}: {pluralize(len(file.changes), what)} not as locked; {file.compared_in_words}"
             elif file.changes is not None:
                 yield f"{file.path}: as locked; {file.compared_in_words}"
             else:
@@ -152,7 +200,8 @@ class LockReport:
                 ]
                 sums = f", {pluralize(len(known) - known.count(None), 'checksum')}" if any(known) else ""
                 whole = f"{'' if about['all_sizes_known'] else 'at least '}{size(about['bytes'])}"
-                yield f"{file.path}: {pluralize(about['shards'], 'shard')}, {whole}{sums}, digest {about['digest']}"
+                shards = pluralize(about["shards"], "shard")
+                yield f"{file.path}: {shards}, {whole}{sums}{file.objects_in_words}, digest {about['digest']}"
 
     def as_json(self) -> list[LockFile]:
         return self.files

@@ -68,6 +68,7 @@ def lock_spec(
     start_engine: Callable[[], Engine] = ThreadEngine,
     update: bool = False,
     keep_hashes: bool = True,
+    keep_objects: bool = True,
 ) -> Lock:
     """Lock the current shards of a spec.
 
@@ -77,6 +78,7 @@ def lock_spec(
         start_engine: returns an engine that asks the stores, for each source.
         update: whether to ask about all sources; then only checksums of unchanged shards are kept.
         keep_hashes: whether to keep these at all: other bytes may have the same size and time.
+        keep_objects: whether to keep what is known of objects that samples name.
 
     Raises:
         UsageError: URLs contain a secret.
@@ -110,7 +112,8 @@ def lock_spec(
         if joins:
             plain = source.model_copy(update={"lookup": ()})
             with_parts(first.shards(""), plain, storage, [join.shards("") for join in joins])
-    return Lock(sources, spec.split, spec.environment)
+    kept = before.objects if before is not None and keep_objects else None
+    return Lock(sources, spec.split, spec.environment, kept)
 
 
 def _keep_hashes(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing, suppress
 from itertools import islice
 
 from wdspec.base.errors import FieldError, LeftOutError
 from wdspec.read.error_budget import ErrorBudget
+from wdspec.read.fetching import FetchedField
 from wdspec.read.shard import Piece
 from wdspec.read.transform import SourceParts
 from wdspec.spec.measurements import NamedObjects
@@ -34,20 +35,38 @@ def count_objects(
     objects = parts.transform.objects
     if objects is None:
         return 0, {}
+    found: dict[str, list[Reference]] = {each.name: [] for each in objects.fetched}
+    samples = 0
+    for _, named in iter_objects(parts, shard, most):
+        samples += 1
+        for field, references in named:
+            found[field.name] += references
+    return samples, {name: _sum(references) for name, references in found.items()}
+
+
+def iter_objects(
+    parts: SourceParts, shard: ShardUrl, most: int | None = None
+) -> Iterator[tuple[str, list[tuple[FetchedField, list[Reference]]]]]:
+    """Yield the key of each sample of a shard that the selection of its source keeps, and the objects that it names.
+
+    A sample that names something else, or has no reference, names no object. Arguments and errors are those of
+    `count_objects`.
+    """
+    objects = parts.transform.objects
+    assert objects is not None, "the source has `fetch`"
     budget = ErrorBudget(parts.errors, parts.open.source).without_log()
     choose = None if parts.selection is None else parts.build_choice(budget)
-    found: dict[str, list[Reference]] = {each.name: [] for each in objects.fetched}
-    measure, samples = objects.measures(), 0
+    measure = objects.measures()
     opened = parts.open(Piece(shard), on_error=lambda error: budget(error, "shard", url=shard.text))
     with closing(opened):
         for raw in islice(opened, most):
             if choose is not None and not choose(raw):
                 continue
-            samples += 1
+            named: list[tuple[FetchedField, list[Reference]]] = []
             with suppress(LeftOutError, FieldError):  # nothing is requested for it
                 for field, references, _ in objects.references_of(measure, raw):
-                    found[field.name] += filter(None, references)
-    return samples, {name: _sum(references) for name, references in found.items()}
+                    named.append((field, list(filter(None, references))))
+            yield raw["__key__"], named
 
 
 def _sum(references: list[Reference]) -> NamedObjects:

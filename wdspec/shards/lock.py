@@ -11,7 +11,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import asdict, astuple, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from importlib.metadata import version
@@ -24,7 +24,9 @@ from wdspec.spec.load import split_names
 from wdspec.spec.measurements import MeasuredShard, Measurements
 from wdspec.spec.spec import Source, Spec
 from wdspec.storage.ahead import side_by_side
+from wdspec.storage.known_objects import SIZE, KnownObjects
 from wdspec.storage.storage import Storage
+from wdspec.stores.local import TIME
 from wdspec.stores.store import ObjectStat
 from wdspec.urls.braces import Braces
 from wdspec.urls.urls import JoinedUrls, ShardRun, ShardUrl, UrlSequence
@@ -33,8 +35,7 @@ T = TypeVar("T")
 
 FORMAT = 1
 SUFFIX = ".lock.json"
-TIME = "mtime "
-"""Start of validators that are the time of a file."""
+_BLOCK = 1 << 20
 _PAIR = re.compile(r'\[\s+(\d+|null),\s+("(?:[^"\\]|\\.)*"|null)\s+\]')
 """Size and validator of a shard, as `json` formats them."""
 
@@ -73,6 +74,11 @@ class LockedSource:
     def lists(self) -> tuple[LockedSource, ...]:
         """Itself, its joins and its tables."""
         return (self, *self.joins, *self.tables)
+
+    @property
+    def pins(self) -> dict[str, str]:
+        """The commits of all of its lists; see `Storage.pins`."""
+        return {start: pin for part in self.lists for start, pin in part.commits.items()}
 
     @property
     def size(self) -> int | None:
@@ -142,12 +148,48 @@ class LockedSource:
 
 
 @dataclass(frozen=True)
+class LockedObjects:
+    """The file next to a lock that says which versions of objects samples name (`fetch`)."""
+
+    count: int
+    """The number of objects."""
+    unknown: int
+    """Those of which nothing is known by which another version would be noticed."""
+    digest: str
+    """Of the file."""
+
+    @classmethod
+    def of_file(cls, path: str, unknown: int = 0) -> LockedObjects:
+        """Describe a file. Raises OSError if it cannot be read."""
+        digest = hashlib.blake2b(digest_size=16)
+        with open_regular(path) as file:
+            while block := file.read(_BLOCK):
+                digest.update(block)
+            return cls(file.tell() // SIZE, unknown, digest.hexdigest())
+
+    def check(self, path: str) -> None:
+        """Raise a UsageError unless a file is the one that was written."""
+        remedy = "write it again with `wdspec lock --objects --update SPEC`"
+        try:
+            found = LockedObjects.of_file(path, self.unknown)
+        except OSError as error:
+            raise UsageError(
+                f"the objects of the lock cannot be read: {error.strerror}; copy them, too, or {remedy}",
+                file=path,
+            ) from None
+        if found != self:
+            raise UsageError(f"the objects are not those of the lock next to them; {remedy}", file=path)
+
+
+@dataclass(frozen=True)
 class Lock:
     """The sources of a spec at the time of locking, by name."""
 
     sources: Mapping[str, LockedSource]
     split: str | None = None
     environment: str | None = None
+    objects: LockedObjects | None = None
+    """The objects that samples name; None if stores were not asked about them."""
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Lock:
@@ -173,7 +215,12 @@ class Lock:
                     f"a lock of another wdspec, of format {document['lock']}; {remedy}", file=name
                 )
             sources = {str(key): LockedSource.of_json(each) for key, each in document["sources"].items()}
-            lock = cls(sources, *(_optional(str, document.get(key)) for key in ("split", "environment")))
+            split, environment = (_optional(str, document.get(key)) for key in ("split", "environment"))
+            objects = None
+            if (about := document.get("objects")) is not None:
+                count, unknown = (_of_type(int, about[key]) for key in ("count", "unknown"))
+                objects = LockedObjects(count, unknown, _of_type(str, about["digest"]))
+            lock = cls(sources, split, environment, objects)
             digest = document["digest"]
         except UsageError:
             raise
@@ -192,6 +239,7 @@ class Lock:
             "split": self.split,
             "environment": self.environment,
             "digest": self.digest,
+            **({} if self.objects is None else {"objects": asdict(self.objects)}),
             "sources": {name: source.as_json() for name, source in sorted(self.sources.items())},
         }
         return _PAIR.sub(r"[\1, \2]", json.dumps(document, indent=1)) + "\n"
@@ -200,9 +248,10 @@ class Lock:
     def digest(self) -> str:
         """A short hash of the shards of all sources, their sizes, ETags and checksums.
 
-        It is the same wherever copies of them are, and whatever the spec says about them, such as a license.
+        It is the same wherever copies of them are, and whatever the spec says about them, such as a license. Objects
+        that samples name count with all that is known of them.
         """
-        described = [
+        described: list[list[Any]] = [
             [
                 name,
                 *(_run_as_json(run) for run in part.runs),
@@ -213,6 +262,8 @@ class Lock:
             for name, source in sorted(self.sources.items())
             for part in source.lists
         ]
+        if self.objects is not None:
+            described.append([*astuple(self.objects)])
         return hashlib.blake2b(json.dumps(described).encode(), digest_size=16).hexdigest()
 
     def with_hashes(self, hashes: Mapping[str, Sequence[Sequence[str | None]]]) -> Lock:
@@ -264,23 +315,24 @@ class Lock:
     def freeze(
         self, spec: Spec, storages: Mapping[str, Storage], name: str
     ) -> tuple[dict[str, UrlSequence], dict[str, Storage]]:
-        """Return the shards of every source, and the storages that read them at the commits of that time.
+        """Return the shards of every source, and the storages that read them, and objects, as they were at that time.
 
         Args:
             storages: of every source.
             name: name of the file, for errors.
 
         Raises:
-            UsageError: the lock does not fit the spec.
+            UsageError: the lock does not fit the spec, or the file with its objects is missing or damaged.
         """
-        lists = self.shards(spec, name)
-        pins = {
-            source.name: {
-                start: pin for part in self.sources[source.name].lists for start, pin in part.commits.items()
-            }
-            for source in spec.collections
-        }
-        return lists, {source: replace(storage, pins=pins[source]) for source, storage in storages.items()}
+        lists, path = self.shards(spec, name), os.path.abspath(objects_name(name))
+        if self.objects is not None:
+            self.objects.check(path)
+        found = {}
+        for source in spec.collections:
+            pins = self.sources[source.name].pins
+            known = KnownObjects(path, source.base, name) if self.objects is not None else None
+            found[source.name] = replace(storages[source.name], pins=pins, known=known)
+        return lists, found
 
 
 def texts_of_parts(source: Source) -> list[tuple[str, ...]]:
@@ -301,6 +353,11 @@ def lock_name(spec: str, split: str | None, env: str | None = None) -> str:
     if env is not None and os.path.exists(own := beside_spec(spec, split, f".{env}{SUFFIX}")):
         return own
     return beside_spec(spec, split, SUFFIX)
+
+
+def objects_name(lock: str) -> str:
+    """Return the path of the file with the objects of a lock: `train.lock.objects` of `train.lock.json`."""
+    return f"{lock.removesuffix('.json')}.objects"
 
 
 def beside_spec(spec: str, split: str | None, suffix: str) -> str:

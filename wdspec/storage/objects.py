@@ -30,6 +30,7 @@ from wdspec.cache.reading import hold_for_faithful, is_faithful, read_in_its_pla
 from wdspec.cache.shard_cache import CopyFile
 from wdspec.fields.decode import one_line
 from wdspec.spec.language.fetching import FetchedObject
+from wdspec.storage.known_objects import KnownObjects, describe_stream, find_change
 from wdspec.storage.ranges import BLOCK, FIRST, ChangedIndexError, RangedFile, indexes, readers
 from wdspec.storage.storage import Storage
 from wdspec.stores.local import stat_open_file
@@ -184,11 +185,19 @@ class ObjectReader:
         copies: list[CopyFile] = []
         try:
             return self._read(self.storage, reference, most, expected, reading, copies)
-        except MissingObject:
-            raise
+        except MissingObject as error:
+            if self.storage.known is None or self.storage.known.find(reference.url) is None:
+                raise
+            raise FieldError(f"{error.message}, but there was one when it was locked", code="D264") from error
         except FieldError as error:
             again = partial(self._read, self._uncached(reference), reference, most, expected, reading, [])
             return read_in_its_place(copies[0] if copies else None, error, again)
+
+    def identify(self, reference: Reference) -> tuple[str, ObjectStat]:
+        """Return where an object is, and its size and validator there, without reading it. Raises as `read`."""
+        shard = ShardUrl(reference.url, "/")
+        with _errors_of(reference):
+            return self.storage.resolve(shard).location, self.storage.stat(shard)
 
     def read_again(self, reference: Reference, data: bytes, most: int) -> bytes | None:
         """Return the bytes that the store has, if they are not those of a cached copy, which is then deleted.
@@ -257,6 +266,8 @@ class ObjectReader:
                     if start:
                         clock.run(stream.seek, start)
                     data = _read_all(stream, length, most, expected, reading, clock)
+                if storage.known is not None:
+                    _check_version(storage, storage.known, reference, stream, clock)
             finally:
                 stream.close()
         self._check(reference, data)
@@ -449,6 +460,28 @@ def _errors_of(reference: Reference) -> Iterator[None]:
         raise FieldError(
             f"the object {_show(reference, error)} cannot be fetched: {error}", code="D263"
         ) from error
+
+
+def _check_version(
+    storage: ObjectStorage, known: KnownObjects, reference: Reference, stream: Any, clock: _Clock
+) -> None:
+    """Raise FieldError for an object that is not the one in the lock, as far as is known."""
+    record, shard = known.find(reference.url), ShardUrl(reference.url, "/")
+    if record is None:
+        raise FieldError(
+            f"the object {_show(reference)} is not in the lock `{known.lock}`: the shards, the spec or the object have "
+            "changed; `wdspec lock --objects SPEC` adds it",
+            code="D264",
+        )
+    location = storage.resolve(shard).location
+    now = describe_stream(record, stream, location, partial(clock.run, storage.stat, shard))
+    change, _ = find_change(record, known.base, location, now)
+    if change is not None:
+        raise FieldError(
+            f"the object {_show(reference)} is not the one in the lock `{known.lock}`: {change}; restore it, or lock "
+            "it as it is now with `wdspec lock --objects --update SPEC`",
+            code="D264",
+        )
 
 
 def _read_all(

@@ -19,6 +19,7 @@ from wdspec.spec.language.locations import Verify
 from wdspec.spec.language.options import Errors
 from wdspec.spec.spec import Source, Spec
 from wdspec.storage.environment import Environment, Resolution, ResolutionStep
+from wdspec.storage.known_objects import KnownObjects
 from wdspec.stores.ais_cluster import AisCluster, AisVariables
 from wdspec.stores.outputs import Output
 from wdspec.stores.rates import RateRules
@@ -93,6 +94,8 @@ class Storage(StoreSettings):
     """Seconds that one read may take."""
     pins: Mapping[str, str] = field(default_factory=dict)
     """Start of locations -> the same at a commit, which is read instead; see `Store.pin`."""
+    known: KnownObjects | None = None
+    """What a lock knows of the objects that samples name."""
 
     @classmethod
     def of(cls, environment: Environment, spec: Spec | None = None, source: Source | None = None) -> Storage:

@@ -34,6 +34,8 @@ from wdspec.stores.store import ObjectStat, Store, StoreSettings
 from wdspec.urls.globs import match_glob
 from wdspec.urls.urls import ShardUrl, local_path, tidy_path
 
+TIME = "mtime "
+"""Start of validators that are the time of a file."""
 _ONE_SLASH = re.compile(r"/([A-Za-z][A-Za-z0-9+.-]+):/(?!/)")
 
 
@@ -85,7 +87,7 @@ def stat_open_file(file: BinaryIO) -> ObjectStat:
 
 
 def _describe(found: os.stat_result) -> ObjectStat:
-    return ObjectStat(found.st_size, f"mtime {found.st_mtime_ns}")
+    return ObjectStat(found.st_size, f"{TIME}{found.st_mtime_ns}")
 
 
 def translate_error(error: OSError | ValueError, path: str) -> ShardError:
