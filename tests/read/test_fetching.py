@@ -510,3 +510,13 @@ def test_what_was_requested_ahead_is_given_up_when_the_loader_closes(tmp_path, c
         while any(fetcher._running for fetcher in fetching._fetchers.value._values.values()):
             assert time.monotonic() < late
             time.sleep(0.01)
+
+
+def test_each_object_of_a_pass_by_cost_is_requested_once(server, tmp_path):
+    """Also those of the last batch of a window, which is given after the window has been read to its end."""
+    shard = jsonl(tmp_path / "a.jsonl", [{"url": f"ok/{at}", "n": 1 + at % 5} for at in range(40)])
+    source = {"shards": shard, "fetch": {"bin": {"url": "url", "root": server.url}}}
+    batch = {"cost": "n", "max_cost": 9, "window": 12}
+    with wdspec.loader({"dataset": [source], "batch": batch, "epoch": "pass"}, num_workers=0) as loader:
+        assert sum(len(each["bin"]) for each in loader) == 40
+    assert server.requests == {f"/ok/{at}": 1 for at in range(40)}

@@ -589,6 +589,8 @@ class LookAhead(Generic[T]):
         self._pending = deque[tuple[T, Sample, Objects]]()
         """The samples of which no object is requested yet."""
         self._measures: dict[int, Measures] = {}
+        self._last: list[tuple[Sample, Objects]] = []
+        """The samples of the item that was yielded last."""
         self._failure: Exception | None = None
         self._is_open = True
         self.started = self.objects = 0
@@ -596,27 +598,29 @@ class LookAhead(Generic[T]):
 
     def __iter__(self) -> Iterator[T]:
         self._fetcher.streams += 1
-        last: list[tuple[Sample, Objects]] = []
         try:
             while True:
                 if not self._following and self._is_open:
                     self._pull()
                 if not self._following:
                     break
+                self.forget_last()
                 self.fill()
-                item, last = self._following.popleft()
+                item, self._last = self._following.popleft()
                 if item is STOP:
                     self._is_open = self._failure is None
                     continue
                 while self._pending and self._pending[0][0] is item:
                     self._pending.popleft()  # its objects are read when it is processed
                 yield item
-                _forget(last)
             if self._failure is not None:
                 raise self._failure
+        except BaseException:
+            self.forget_last()
+            raise
         finally:
             self._fetcher.streams -= 1
-            for raws in (last, *(raws for _, raws in self._following)):
+            for _, raws in self._following:
                 _forget(raws)
 
     def fill(self) -> None:
@@ -641,6 +645,11 @@ class LookAhead(Generic[T]):
         """Count samples whose objects are requested, or, below 0, no longer waiting."""
         self.started += samples
         self.objects += objects
+
+    def forget_last(self) -> None:
+        """Drop what was requested for the last item, which the caller may still use after all items were yielded."""
+        _forget(self._last)
+        self._last = []
 
     def _pull(self) -> None:
         try:

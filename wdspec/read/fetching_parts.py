@@ -156,6 +156,8 @@ class FetchingWindows(Windows):
 
     objects: dict[str, Objects]
     """By source, of those whose samples are measured before they are decoded."""
+    _requests: LookAhead[PlannedBatch] | None = None
+    """What has requested the objects of the window; its last batch is used after its end."""
 
     def _pass_given(self) -> bool:
         is_same = super()._pass_given()
@@ -170,9 +172,16 @@ class FetchingWindows(Windows):
         """Close all open shards, and give up the objects that are read ahead."""
         super().close()
         self._batches = iter(())
+        self._end_requests()
 
     def _ahead(self, batches: Iterator[PlannedBatch]) -> Iterator[PlannedBatch]:
-        return iter(LookAhead(batches, self._fetching, self._fetcher))
+        self._end_requests()
+        self._requests = LookAhead(batches, self._fetching, self._fetcher)
+        return iter(self._requests)
+
+    def _end_requests(self) -> None:
+        if self._requests is not None:
+            self._requests.forget_last()
 
     @property
     def _fetcher(self) -> Fetcher:
