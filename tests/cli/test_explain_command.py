@@ -100,7 +100,7 @@ def test_a_report_looks_like_this():
         "idle       off                                                          shuffled",
         "",
         "source             fields",
-        "a, b, drawn, idle  every file under its suffix, images as bytes",
+        "a, b, drawn, idle  every field, images as bytes",
         "",
         "rank  worker  source  first 3 shards",
         "0     0       a       a-002.tar, a-000.tar, a-003.tar",

@@ -68,7 +68,7 @@ def fields_in_words(source: Source, fields: SampleFields) -> str:
     """Show the fields of a source: `image = jpg|png (rgb8), label = cls`."""
     known = [str(each) for each in explain_fields(source, fields) if each.name not in source.made_names]
     if source.extensions is None:
-        known.append("all other files under their suffixes" if known else "every file under its suffix")
+        known.append("all other fields" if known else "every field")
         image = _label(fields.rules.decoder_of("jpg", "jpg"))
         known[-1] += f", images as {image}"
     return ", ".join(known)
