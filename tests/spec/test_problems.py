@@ -511,6 +511,7 @@ ELSEWHERE = {
     **{f"W{number}": "advice/test_values" for number in range(525, 531)},
     "W340": "advice/test_remedies",
     "W516": "advice/test_advice",
+    "W531": "advice/test_tries",
     **{f"W52{number}": "advice/test_remedies" for number in (0, 1, 2, 3, 4)},
     "W103": "test_hostile_specs",
     "W108": "jobs/test_stats_command",

@@ -25,7 +25,7 @@ KEYS = _by_word(
         "pin_memory": "loader.pin_memory",
         "prefetch_factor": "loader.prefetch",
         "persistent_workers": "loader.persistent",
-        "transform transforms preprocess": "map",
+        "preprocess": "map",
         "decoder decoders": "decode",
         "filter query condition predicate": "where",
         "variables": "vars",
@@ -60,7 +60,7 @@ KEYS_IN = {
             "max_cuts": "max_size",
             "multiple batch_size_multiple required_batch_size_multiple": "size_multiple",
             "buffer buffer_size packing_buffer_size window_size pool": "window",
-            "group bucket bucket_by batch_group_criterion": "group_by",
+            "group bucket buckets bucket_by batch_group_criterion": "group_by",
             "align": "balance",
             "limit": "limits",
         }
@@ -80,7 +80,7 @@ KEYS_IN = {
     "JoinOptions": {"by": "on", "key": "on", "left_on": "on", "name": "on"},
     "CacheOptions": {"path": "dir", "cache_size": "size"},
     "Epoch": {"steps": "batches", "length": "samples"},
-    "LoaderOptions": {"type": "kind"},
+    "LoaderOptions": {"type": "kind", "pin": "pin_memory"},
 }
 """Keys that mean something else in the map of a certain model."""
 
@@ -122,6 +122,10 @@ ADVICE = _by_word(
         "augment augmentation augmentations flip vflip vertical_flip rotate rotation blur grayscale": (
             "a transform is a function in `map`: `decode: torchrgb` and `map: {image: [{call: "
             '"torchvision.transforms.v2:RandomHorizontalFlip"}]}`; docs/transforms.md'
+        ),
+        "transform transforms": (
+            "images are resized, cropped, flipped and normalized when they are decoded: `decode: torchrgb+resize=224`; "
+            "a transform of your own is a function in `map`; docs/transforms.md"
         ),
         "processor": (
             "a processor is a function in `map`: `map: {txt: package.module:function}`; a tokenizer is in "
@@ -169,9 +173,12 @@ ADVICE = _by_word(
             "`max_passes: 4` in a source limits how often it is read; the training loop decides how many epochs there "
             "are"
         ),
-        "seq_len seq_length max_seq_length sequence_length block_size": (
-            "for rows of this length, write `batch: {pack: {fields: ids, length: 2048}}`; docs/batches.md"
+        "seq_len seq_length max_seq_length sequence_length block_size max_length": (
+            "for rows of this length, write `batch: {pack: {fields: ids, length: 2048}}`; to cut texts, `make: {ids: "
+            "{tokenize: text, file: tok.json, truncate: 2048}}`; docs/steps.md"
         ),
+        "streaming stream": "remove it; shards are always streamed",
+        "sampling sampler": "shares and draws belong in `mix`, `weight` in a source; docs/spec.md",
         "steps steps_per_epoch": "write `epoch: {batches: 1000}`",
         "backend engine executor ray remote": (
             "to read on other machines, write `loader: {kind: ray, workers: 16}`; docs/scale.md"
