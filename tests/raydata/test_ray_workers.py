@@ -198,12 +198,8 @@ def test_a_loader_left_early_continues_also_after_ray_was_shut_down(make, two_cp
             for _, batch in zip(range(number), loader, strict=False):
                 found.append(row(batch))
         ray.shutdown()
-        ray.init("local", num_cpus=2, log_to_driver=False, logging_level="ERROR", include_dashboard=False)
-        for number, handler in (
-            (signal.SIGINT, signal.default_int_handler),
-            (signal.SIGTERM, signal.SIG_DFL),
-        ):
-            signal.signal(number, handler)
+        with actors._signals_kept():
+            ray.init("local", num_cpus=2, log_to_driver=False, logging_level="ERROR", include_dashboard=False)
         found += [row(batch) for batch in loader]
     assert found == expected
 

@@ -320,7 +320,8 @@ class Rule:
         match = self.regex.match(url)
         if match is None:
             return url
-        result = match.expand(self.replacement) + url[match.end() :]
+        # It matches at the start. `expand` would parse the replacement each time.
+        result = self.regex.sub(self.replacement, url, 1)
         if is_command(result) and not is_command(url):
             return "".join(self._command(match))
         return result
