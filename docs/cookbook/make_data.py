@@ -305,6 +305,14 @@ def vlm(folder, rng):
         json_lines(f"{folder}/chats-{part:02d}.jsonl", [chat(8 * part + n) for n in range(8)])
 
 
+def vlm_text(folder, rng):
+    """The conversations about images, and others of text alone."""
+    vlm(folder, rng)
+    for part in range(2):
+        rows = [{"id": f"text{part}{number}", "messages": turns(rng, 2)} for number in range(8)]
+        json_lines(f"{folder}/text-{part:02d}.jsonl", rows)
+
+
 def pairs(folder, rng):
     """Images with their negatives, in two collections with a table each."""
     for name in ("photos", "sketches"):
@@ -542,6 +550,7 @@ BY_SIZE = (
     tables,
     tokens,
     vlm,
+    vlm_text,
     pairs,
     cutmix,
     negatives,

@@ -28,7 +28,7 @@ def test_a_recipe_produces_the_table_on_its_page(name, tmp_path):
 def test_the_index_names_every_recipe():
     index = (cookbook.COOKBOOK / "README.md").read_text()
     assert all(f"({name}.md)" in index for name in cookbook.RECIPES)
-    assert len(cookbook.RECIPES) == 30
+    assert len(cookbook.RECIPES) == 31
 
 
 def test_the_comparison_has_the_numbers_of_lines_of_the_specs():
