@@ -283,6 +283,16 @@ def test_more_slots_than_shards_are_reported(folder):
     assert codes(found(folder, code=0)) == ["W512"]
 
 
+def test_more_slots_than_the_shards_of_several_sources_are_one_warning(folder):
+    sources = [{"name": name, "shards": "a-{000..005}.tar"} for name in "ab"]
+    spec(folder, sources, elastic={"ranks": 4, "workers": 4}, batch=4)
+    [seen] = [each for each in found(folder, code=0)["problems"] if each["code"] == "W512"]
+    assert "(a in 3, b in 3)" in seen["message"]
+    said = within("validate", "s.yaml", folder=folder)[0]
+    assert said.count("W361") == 1
+    assert "other sources with too few are `b`" in said
+
+
 def test_user_functions_run_and_their_errors_are_reported(folder, monkeypatch):
     monkeypatch.setattr(sys, "path", list(sys.path))
     (folder / "steps_of_check.py").write_text(

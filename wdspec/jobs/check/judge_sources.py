@@ -13,7 +13,6 @@ import json
 import math
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterator
-from dataclasses import replace
 from fractions import Fraction
 from statistics import median
 from typing import Any
@@ -115,12 +114,11 @@ def few_left(collection: CheckedData) -> Iterator[DataProblem]:
 
 
 def few_shards(collection: CheckedData) -> Iterator[DataProblem]:
-    """Sources with fewer shards than slots."""
+    """Fewer shards than slots: one problem for all sources."""
     plan = collection.plan
-    if plan is not None:
-        for source in plan.sources:
-            for advice in split_shards(collection.spec, replace(plan, sources=(source,))):
-                yield DataProblem("W512", f"{advice.message}; {advice.hint}", source.name)
+    for advice in () if plan is None else split_shards(collection.spec, plan):
+        names = [source.name for source in collection.own]
+        yield DataProblem("W512", f"{advice.message}; {advice.hint}", names[0] if len(names) == 1 else "")
 
 
 def sorted_shards(collection: CheckedData) -> Iterator[DataProblem]:

@@ -35,15 +35,13 @@ def fewer_shards_than_slots(composition: Composition) -> Findings:
         counts[leaf.name] = (
             slots if listed else counts.get(leaf.name, 0) + sum(len(part.braces) for part in parts)
         )
-    for leaf in composition.leaves:
-        count = counts.get(leaf.name, slots)
-        if slots > 1 and count < slots:
-            message = (
-                f"{pluralize(count, 'shard')} for {slots} slots: each shard is read by up to {-(-slots // count)} of "
-                "them"
-            )
-            hint = "make more shards (`wdspec split`), or use fewer slots"
-            yield Finding(leaf.node.key_or_self("shards"), message, _describe_workers(elastic) + hint)
+    few = [leaf for leaf in composition.leaves if counts.get(leaf.name, slots) < slots > 1]
+    if few:
+        count, others = counts[few[0].name], [leaf.name for leaf in few[1:]]
+        message = f"{pluralize(count, 'shard')} for {slots} slots: each is read by up to {-(-slots // count)} of them"
+        message += f"; other sources with too few are {list_names(others, 3)}" if others else ""
+        hint = "make more shards (`wdspec split`), or use fewer slots"
+        yield Finding(few[0].node.key_or_self("shards"), message, _describe_workers(elastic) + hint)
 
 
 def _describe_workers(elastic: Elastic | None) -> str:
