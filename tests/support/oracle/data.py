@@ -34,6 +34,7 @@ UNEVEN = {
     "arrow": (5, 10),
     "mds": (6, 7),
     "lance": (9, 4),
+    "nulls": (15, 8),
     "broken": (12, 12, 12, 8),
     "dotted": (6, 6),
 }
@@ -50,6 +51,7 @@ SHARDS = {
     "arrow": "arrow-{000..001}.arrow",
     "mds": "mds-{000..001}.mds",
     "lance": "lance-{000..001}.lance",
+    "nulls": "nulls-{000..001}.parquet",
     "broken": "broken-{000..003}.tar",
     "dotted": "dotted-{000..001}.tar",
 }
@@ -71,7 +73,7 @@ TOKENS = {
 }
 """Kind of token files -> the files in a spec. `raw` is uint16 without a header, and 0 ends a document."""
 
-LATER = ("mds", "lance")
+LATER = ("mds", "lance", "nulls")
 """Sources that lookup tables and lists of keys lack: recorded states have the digests of these as they were before."""
 
 MDS_COLUMNS = {
@@ -191,8 +193,11 @@ def _write_tars(folder: Path, source: str) -> None:
 
 
 def _write_rows(folder: Path) -> None:
-    """The same kind of samples as JSON Lines, MDS and tables, with arrays named `ids` and `labels`."""
-    for source in ("rows", "parquet", "arrow", "mds", "lance"):
+    """The same kind of samples as JSON Lines, MDS and tables, with arrays named `ids` and `labels`.
+
+    Every seventh row of `nulls` has only nulls. It has no keys, and is empty then.
+    """
+    for source in ("rows", "parquet", "arrow", "mds", "lance", "nulls"):
         for shard, size in enumerate(UNEVEN[source]):
             rows = []
             for number in range(size):
@@ -214,7 +219,12 @@ def _write_rows(folder: Path) -> None:
             if source == "mds":
                 path.with_suffix(".mds").write_bytes(plain_shard(MDS_COLUMNS, [*map(_as_mds, rows)]))
                 continue
+            if source == "nulls":
+                rows = [dict.fromkeys(row) if at % 7 == 3 else row for at, row in enumerate(rows)]
             table = pa.Table.from_pylist(rows)
+            if source == "nulls":
+                pq.write_table(table.drop_columns("__key__"), path.with_suffix(".parquet"), row_group_size=4)
+                continue
             if source == "lance":  # with rows that the second version has no more
                 more = table.slice(0, 1).set_column(0, "__key__", [["deleted"]])
                 both = pa.concat_tables([more, table, more])

@@ -88,8 +88,8 @@ LEFT_OUT = {
 """Path of a key -> why it is not drawn. What is below it is not drawn either."""
 
 FILES = ("a", "b", "c", "e", "tiny")
-ROWS = ("rows", "parquet", "arrow", "mds", "lance")
-ENDINGS = FORMATS = {"rows": "jsonl"} | {name: name for name in ROWS[1:]}
+ROWS = ("rows", "parquet", "arrow", "mds", "lance", "nulls")
+ENDINGS = FORMATS = {**dict(zip(ROWS, ROWS, strict=True)), "rows": "jsonl", "nulls": "parquet"}
 FUNCTIONS = "oracle_functions"
 
 
