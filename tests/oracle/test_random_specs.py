@@ -220,6 +220,22 @@ ONCE_WRONG = {
         ],
         "steps": 22,
     },
+    "a section of a stage that starts again twice": {
+        "spec": {
+            "dataset": [
+                {"name": "tiny", "shards": "tiny-000.tar"},
+                {"name": "a", "shards": [f"a-{shard:03d}.tar" for shard in range(5)]},
+            ],
+            "stage": {"call": "oracle_functions:drop_short", "every": 7},
+            "batch": {"window": 5, "pack": {"fields": "ids.npy", "length": 64, "method": "in_order"}},
+        },
+        "legs": [
+            {},
+            {"origin": 0, "cut": 23, "change": "where 5"},
+            {"origin": 1, "cut": 25, "change": "order 7"},
+        ],
+        "steps": 30,
+    },
     "shares of costs that were set before a change": {
         "spec": {
             "dataset": [

@@ -1076,7 +1076,7 @@ class WindowSlot(Slot):
 
     def _open(self, m):
         step = m * self.model.topology.workers + self.worker
-        self._section = self.begin_section(step, 0, self._window)
+        self._section = self.begin_section(step, self._input.next if self._input else 0, self._window)
         if self._input is not None and self._input.section is not None:
             is_live = self._section.is_live or self._input.section.is_live
             self._section = self._input.section._replace(window=self._window, is_live=is_live)
