@@ -27,6 +27,8 @@ from wdspec.storage.due import AHEAD
 T = TypeVar("T", covariant=True)
 MANY = 64
 """A mix of more sources is read in this way."""
+WEIGHED = 4
+"""How many samples are measured, the last ones that were read, to see how many fill a window."""
 
 
 class LeanStream(SourceStream):
@@ -111,7 +113,8 @@ class LeanStream(SourceStream):
             first, self._read = self._read, self._read + len(raws)
             ended = len(raws) < wanted
             if raws:
-                fitting = len(raws) * window_bytes() // sum(map(_size_of, raws))
+                weighed = raws[-WEIGHED:]
+                fitting = len(weighed) * window_bytes() // sum(map(_size_of, weighed))
                 self._lot = max(1, min(2 * self._lot, self._block, fitting))
             self._buffer.update(zip(range(first, self._read), map(_take_over, raws), strict=True))
             raws.clear()
