@@ -42,3 +42,14 @@ def test_a_null_of_a_companion_is_called_that_of_the_companion(tmp_path: Path) -
     said = error_of(tmp_path, source=source, fields=["image", "more"])
     assert "`other.text`: there is no `text` in it" in said
     assert "select companions of `other` that have it, and not null, by `where`" in said
+
+
+def test_the_field_that_is_meant_may_be_made_renamed_or_fetched(tmp_path: Path) -> None:
+    made = {"make": {"kind": {"take": "text"}}}
+    assert "Did you mean `kind`?" in error_of(tmp_path, source=made, fields=["image", "knd"])
+    renamed = {"rename": {"captoin": "text"}}
+    assert "Did you mean `captoin`?" in error_of(tmp_path, source=renamed, fields=["caption"])
+
+
+def test_another_word_for_the_length_is_corrected(tmp_path: Path) -> None:
+    assert "write `boxes.length`" in error_of(tmp_path, source={"where": "boxes.lenght > 0"})

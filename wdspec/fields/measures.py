@@ -137,7 +137,10 @@ class Measures:
         """
         if self._after_map is None:
             return [self._finished_reader(path, None) for path in self._paths]
-        fields = self._fields.naming.arrange([name for name in names if not is_reserved(name)])
+        try:
+            fields = self._fields.naming.arrange([name for name in names if not is_reserved(name)])
+        except FieldError as error:
+            raise self._fields.name_unread(error, names) from None
         return (
             None if fields is None else [self._reader(path, fields, names, decoded) for path in self._paths]
         )
@@ -421,7 +424,10 @@ def _describe_end(value: Any, path: Path) -> str:
         message = f"there is no `{part}` in it, which is a list of {pluralize(len(value), 'value')}"
         each = describe_path(type(path)((*path[:at], EACH, *path[at:])))
         return f"{message}{write(0, part)}, or `{each}`" if value and _has(value[0], part) else message
-    return f"there is no `{part}` in it, which is a value of the type {type(value).__name__}; {_or_default(path)}"
+    message = f"there is no `{part}` in it, which is a value of the type {type(value).__name__}"
+    if hasattr(value, "__len__") and nearest(part, ["length"]) is not None:
+        return message + write("length")
+    return f"{message}; {_or_default(path)}"
 
 
 def _or_default(path: Path) -> str:

@@ -300,7 +300,7 @@ class SampleFields:
             fields = self.naming.arrange([name for name in names if not is_reserved(name)])
             layout = "skip" if fields is None else self._lay_out(names, fields)
         except FieldError as error:
-            layout = self._name_unread(error, names).with_traceback(None)
+            layout = self.name_unread(error, names).with_traceback(None)
         # While keys of `decode` are unmatched, layouts are not remembered, so that remembered ones cost nothing more.
         if self._unmatched and self._tried < TRIAL:
             self._count_unmatched(names, raw)
@@ -313,7 +313,7 @@ class SampleFields:
                 self.in_place[names] = layout.plain
         return layout
 
-    def _name_unread(self, error: FieldError, names: Sequence[str]) -> FieldError:
+    def name_unread(self, error: FieldError, names: Sequence[str]) -> FieldError:
         """Add to the error for a missing field which files are not read, and which have the same format."""
         unread = sorted(suffix for suffix, stored in self._names.items() if stored is None)
         name = str(error.place.get("field"))
@@ -341,7 +341,8 @@ class SampleFields:
             message += (
                 f". Write `{entry}{';'.join((*olds, same[0]))}` in `{place}` to take `{same[0]}` as well"
             )
-        elif not has_it and (meant := nearest(name, [*unread, *names])) is not None:
+        others = [*unread, *names, *self.made, *self.naming.rename, *self.naming.columns]
+        if not (same or has_it) and (meant := nearest(name, [each for each in others if each != name])):
             message += f". Did you mean `{meant}`?"
         return FieldError(message, code=error.code, **error.place)
 

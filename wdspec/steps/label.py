@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -46,6 +47,8 @@ def make_label(
         numbers[alias] = numbers[name]
     are_words = not any(name.isdecimal() for name in numbers)
     trial = Trial(partial(_describe_unknown, numbers, unknown, _where(file)), _MOST)
+    spelling = Trial(partial(_describe_spelling, _where(file), unknown), 0.01)  # one sample is enough
+    spelled = {} if unknown == "error" else {_fold(name): name for name in numbers}
 
     def label(name: Any) -> int:
         found = numbers.get(name) if name.__class__ is str else None
@@ -70,6 +73,8 @@ def make_label(
             )
         if unknown != "error":
             trial.note(text)
+            meant = spelled.get(_fold(text))
+            spelling.note(meant and f"{show_value(text, 60)}, but {show_value(meant, 60)}")
             return unknown
         hint = did_you_mean(text, numbers) or "add it to `aliases`, or write `unknown: -100`"
         raise FieldError(f"`label` has no class {show_value(text, 60)}{_where(file)}; {hint}")
@@ -90,6 +95,18 @@ def _describe_unknown(
         f"`label` has no class{where} for {found.total()} of {samples} samples, and gives them {unknown}: {shown}; "
         f"{' '.join(hints) or 'correct the path or the classes, or add them to `aliases`'}"
     )
+
+
+def _describe_spelling(where: str, unknown: object, samples: int, found: Counter[str]) -> str:
+    return (
+        f"`label` has no class{where} for {join_names(found)}, and gives {unknown}; add the spelling of the data to "
+        "`aliases`, or correct it there"
+    )
+
+
+def _fold(name: str) -> str:
+    """A name without what spellings differ in."""
+    return " ".join(re.split(r"[\s_-]+", name.casefold()))
 
 
 def _where(file: str | None) -> str:
