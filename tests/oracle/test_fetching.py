@@ -23,6 +23,9 @@ REFERENCES = (
     ("lists/{json.lang}{labels}.txt", "./"),
 )
 
+PICTURE = {"url": "{json.lang}.png", "root": "pictures/"}
+"""Each language has one of another size, and one has none."""
+
 PART = {"url": "sounds/{json.lang}.wav", "root": "./", "seconds": ["json.score / 4", "json.score / 4 + 0.5"]}
 """One of eleven ends too late."""
 
@@ -34,8 +37,15 @@ def draw(seed):
     url, root = rng.choice(REFERENCES)
     entry = {"url": url, "root": root, "missing": rng.choice(("skip", "none", "none"))}
     is_part = rng.random() < 0.25  # part of a recording
-    entry |= PART if is_part else {}
-    if '"json' in json.dumps(trial.spec):
+    batch = trial.spec.get("batch")
+    if isinstance(batch, dict) and "cost" in batch and "pack" not in batch and rng.random() < 0.7:
+        batch["cost"] = rng.choice(
+            ('default(fields["object.png"].width, 9)', 'fields["object.png"].pixels / 4')
+        )
+        entry |= PICTURE
+        trial.spec.setdefault("defaults", {})["fetch"] = {"object.png": entry}
+    elif '"json' in json.dumps(trial.spec):
+        entry |= PART if is_part else {}
         trial.spec.setdefault("defaults", {})["fetch"] = {"object.bin" if is_part else "object.txt": entry}
     return trial
 
@@ -75,6 +85,45 @@ def test_maps_of_lists_and_parts_of_recordings_are_those_of_the_model(name, entr
         "where": 'json.messages.length > 2 and "user" in json.messages[:].role',
     }
     spec = {"seed": 5, "dataset": [source | more], "batch": batch, "epoch": {"batches": 5}}
+    spec["elastic"] = {"ranks": 2, "workers": 2}
+    legs = [
+        fuzz.Leg(2),
+        fuzz.Leg(1, 2, threads=True),
+        fuzz.Leg(1, origin=0, cut=4),
+        fuzz.Leg(2, origin=2, cut=9),
+    ]
+    trial = fuzz.Trial(spec, legs=legs)
+    assert fuzz.is_valid(trial)
+    assert fuzz.check(trial) is None
+
+
+SIZED = [
+    {"cost": 'default(fields["object.png"].width, 9)', "max_cost": 60, "window": 8},
+    {"group_by": 'default(fields["object.png"].width, 1)', "size": 2, "window": 16},
+    {
+        "cost": 'fields["object.png"].pixels',
+        "max_cost": 500,
+        "window": 8,
+        "overlong": "alone",
+        "balance": 'fields["object.png"].height',
+    },
+]
+
+
+@pytest.mark.parametrize("batch", SIZED)
+@pytest.mark.parametrize("url", ["{json.lang}.png", "{json.lang}.bad"])
+@pytest.mark.parametrize("missing", ["skip", "none"])
+@pytest.mark.parametrize("epoch", [{"batches": 5}, "pass"])
+def test_batches_by_the_sizes_of_pictures_are_those_of_the_model(batch, url, missing, epoch):
+    batch = {key: value for key, value in batch.items() if key != "balance" or epoch != "pass"}
+    source = {
+        "name": "a",
+        "shards": "a-{000..003}.tar",
+        "extensions": "txt json",
+        "fetch": {"object.png": PICTURE | {"url": url, "missing": missing}},
+        "errors": {"skip": "decode", "max_rate": 1},
+    }
+    spec = {"seed": 5, "dataset": [source], "batch": batch, "epoch": epoch}
     spec["elastic"] = {"ranks": 2, "workers": 2}
     legs = [
         fuzz.Leg(2),

@@ -141,8 +141,20 @@ def test_a_new_field_has_a_name_of_its_own(more, key):
         ({"make": {"label": {"label": "image.cls", "names": ["a"]}}, "where": "label > 0"}, {}),
         ({"fetch": {"image": ROOT, "other": {**ROOT, "url": "image.url"}}}, {}),
         ({"fetch": {"image": ROOT, "other": {**ROOT, "seconds": [0, "image.end + 1"]}}}, {}),
-        ({}, {"batch": {"cost": "image.pixels", "max_cost": 9999}}),
-        ({}, {"batch": {"group_by": "image.bucket", "size": 4}}),
+        ({}, {"batch": {"cost": "image.length", "max_cost": 9999}}),
+        ({}, {"batch": {"cost": "object.width", "max_cost": 9999}}),
+        (
+            {"fetch": {"image": {**ROOT, "bytes": ["a", "b"]}}},
+            {"batch": {"cost": "image.pixels", "max_cost": 9}},
+        ),
+        (
+            {"fetch": {"image": {**ROOT, "seconds": [0, 1]}}},
+            {"batch": {"cost": "image.pixels", "max_cost": 9}},
+        ),
+        (
+            {"make": {"part": {"crop": "image", "size": 64}}},
+            {"batch": {"cost": "part.width", "max_cost": 9999}},
+        ),
         ({}, {"batch": {"pack": {"fields": ["image"], "length": 64}}}),
     ],
 )
@@ -150,6 +162,20 @@ def test_expressions_cannot_read_what_is_fetched_after_them(source, top):
     found = problems({"image": ROOT, "object": ROOT}, source=source, **top)
     assert [code for code, _ in found] == ["E367"]
     assert "a value that the samples have" in found[0][1]
+
+
+@pytest.mark.parametrize(
+    ("source", "batch"),
+    [
+        ({}, {"cost": "image.pixels", "max_cost": 9999}),
+        ({}, {"cost": "json.n", "max_cost": 9, "limits": {"image.width": 5}, "balance": "image.height"}),
+        ({}, {"group_by": "image.aspect > 1", "size": 4}),
+        ({"decode": {"image": "rgb8+bucket=64+step=8"}}, {"group_by": "image.bucket", "size": 4}),
+        ({"rename": {"jpg": "image"}}, {"cost": "jpg.width", "max_cost": 99}),
+    ],
+)
+def test_batches_can_be_planned_by_the_sizes_of_images(source, batch):
+    assert problems({"image": ROOT}, source=source, batch=batch) == []
 
 
 @pytest.mark.parametrize(

@@ -299,7 +299,7 @@ MOST_WINDOWS, MOST_OF_WINDOWS = 8, 10_000
 
 
 def measure_windows(spec: Spec, shards: Shards, plan: Plan, most: int = MOST_WINDOWS) -> WindowFacts | None:
-    """Read the first windows of some ranks, and plan their batches; None if that needs a function of the user.
+    """Read the first windows of some ranks, and plan their batches; None if that needs functions or objects (`fetch`).
 
     Args:
         most: windows to read at most.
@@ -307,7 +307,7 @@ def measure_windows(spec: Spec, shards: Shards, plan: Plan, most: int = MOST_WIN
     Raises:
         WdspecError: a sample cannot be read.
     """
-    if any(spec.functions.values()):
+    if any(spec.functions.values()) or any(map(spec.measured_objects, spec.sources)):
         return None
     from wdspec.planning.windows import rules_of
     from wdspec.read.reader import Reader  # imports numpy and torch, which other specs do not need here

@@ -34,6 +34,8 @@ class ObjectRequests:
     sources: tuple[str, ...]
     per_sample: float
     """Requests for a sample of the mix, without those for copies of a cache, faults and redirects."""
+    of_headers: float
+    """Those of them that only read the sizes of images, which batches are planned by."""
     is_least: bool
     """Whether it is not known how many objects a sample names: each reference counts as one, and may be a list."""
 
@@ -43,6 +45,7 @@ class _Requests(NamedTuple):
 
     store: str
     per_sample: float
+    of_headers: float
     is_least: bool
 
 
@@ -59,13 +62,15 @@ def find_object_requests(
     sources: dict[str, dict[str, None]] = {}
     for source, drawn in _drawn(explanation):
         for each in _of_entries(explanation, source, read) if source.fetch else ():
-            found.setdefault(each.store, []).append(each._replace(per_sample=each.per_sample * drawn))
+            of_mix = each.per_sample * drawn, each.of_headers * drawn
+            found.setdefault(each.store, []).append(_Requests(each.store, *of_mix, each.is_least))
             sources.setdefault(each.store, {})[source.name] = None
     totals = (
         ObjectRequests(
             store,
             tuple(sources[store]),
             sum(each.per_sample for each in parts),
+            sum(each.of_headers for each in parts),
             any(each.is_least for each in parts),
         )
         for store, parts in found.items()
@@ -86,16 +91,23 @@ def _drawn(explanation: Explanation) -> Iterator[tuple[Source, float]]:
 
 
 def _of_entries(explanation: Explanation, source: Source, read: ReadFile) -> Iterator[_Requests]:
-    counts = _count_objects(explanation, source, read)
+    counts, storage = _count_objects(explanation, source, read), explanation.shards.storages[source.name]
+    spec = explanation.spec.by_which(source)
+    decodes_first = (spec.batch is not None and spec.batch.is_by_function) or source.select
+    is_read_once = storage.cache is not None or decodes_first or spec.fields_after_map(source)
+    measured = frozenset[str]() if is_read_once else spec.measured_objects(source)
     for name, entry in source.fetch.items():
         store = " or ".join(entry.hosts)
         if entry.root is not None:
-            store = store_of_location(_location_of(entry.root, explanation.shards.storages[source.name]))
+            store = store_of_location(_location_of(entry.root, storage))
             if store == LOCAL:
                 continue
         count = counts.get(name)
-        each = 1 if entry.seconds is None else OF_SPAN
-        yield _Requests(redacted_urls(store), each * (1.0 if count is None else count), count is None)
+        each, of_headers = 1 if entry.seconds is None else OF_SPAN, int(name in measured)
+        number = 1.0 if count is None else count
+        yield _Requests(
+            redacted_urls(store), (each + of_headers) * number, of_headers * number, count is None
+        )
 
 
 def _location_of(root: str, storage: Storage) -> str:

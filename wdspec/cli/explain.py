@@ -163,7 +163,9 @@ def _describe_objects(objects: Sequence[ObjectRequests]) -> str:
     """How many requests the objects of samples take, and of which stores."""
     whole = sum(each.per_sample for each in objects)
     parts = ", ".join(
-        f"{'at least ' if each.is_least else ''}{each.per_sample:.3g} to {each.store}" for each in objects
+        f"{'at least ' if each.is_least else ''}{each.per_sample:.3g} to {each.store}"
+        + (f" ({each.of_headers:.3g} for the sizes of images, before batches)" if each.of_headers else "")
+        for each in objects
     )
     each_second = output.number(round(1000 * whole))
     least = "at least " if any(each.is_least for each in objects) else ""

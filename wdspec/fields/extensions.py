@@ -198,6 +198,8 @@ class Naming:
     """Fields that `join` renames → the suffix of their file, which chooses their decoder."""
     asides = frozenset[str]()
     """Files that only the selection reads."""
+    objects: tuple[str, ...] = ()
+    """Fields of `fetch`, which count as present before they are fetched."""
 
     @property
     def of_selection(self) -> Naming:

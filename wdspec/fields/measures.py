@@ -36,6 +36,8 @@ Reader = Callable[[dict[str, Any]], Any]
 """A raw sample → the value at a path."""
 FINISHED = "__finished__"
 """The entry of a raw sample that holds the finished one."""
+SIZES = "__sizes__"
+"""The entry that holds the width and height of images that are not in the sample (`fetch`), or these images."""
 
 
 class Measures:
@@ -171,9 +173,12 @@ class Measures:
                 field=name,
             )
         suffix = self._fields.naming.suffixes.get(stored, stored)
+        if stored in self._fields.naming.objects:
+            return self._size_reader(path, stored)
         measure = _measure_of(path[1:], suffix)
         if path[1:] == ("bucket",):
-            measure = self._bucket_of(name, suffix)
+            bucket_of, image_size = self._bucket_of(name, suffix), _codec("image_decoder:image_size")
+            measure = lambda data: bucket_of(*image_size(data))  # noqa: E731  # chosen once
         if measure is not None:
             return lambda raw: measure(raw[stored])
         decoder = self._fields.rules.decoder_of(name, suffix)
@@ -181,6 +186,25 @@ class Measures:
         if decoded is not None and decoder is not None and decoder.label in _TEXTS:
             decoded.add(stored)
         return _follow(stored, decoder.decode if decoder else bytes, keeps, path, optional)
+
+    def _size_reader(self, path: Path, stored: str) -> Reader:
+        """Return the function that reads a value from the size of an image that is not in the sample."""
+        is_bucket, ending = path[1:] == ("bucket",), stored.lower().rpartition(".")[2]
+        of_size = self._bucket_of(str(path[0]), stored) if is_bucket else _OF_SIZE[str(path[1])]
+
+        def read(raw: dict[str, Any]) -> Any:
+            size = raw[SIZES][stored]
+            if size is None and path in self._optional:
+                return MISSING
+            if size is None or isinstance(size, list):
+                code, why = "D264", "the images of a list have several sizes; use a column that has the value"
+                if size is None:
+                    code, why = "D262", f"there is no object; {_or_default(path)}"
+                raise FieldError(f"`{describe_path(path)}`: {why}", code=code, field=stored)
+            size = _codec("image_decoder:image_size")(size, ending) if isinstance(size, bytes) else size
+            return of_size(*size)
+
+        return read
 
     def _companion_reader(self, path: Path) -> Reader:
         """Return the function that reads the value at a path of a companion, which is not decoded yet."""
@@ -276,8 +300,8 @@ class Measures:
 
         return read
 
-    def _bucket_of(self, name: str, suffix: str) -> Callable[[bytes], str]:
-        """Return what says the bucket of an image, such as `832x1216`."""
+    def _bucket_of(self, name: str, suffix: str) -> Callable[[int, int], str]:
+        """Return what says the bucket of an image of a width and height, such as `832x1216`."""
         rules = self._fields.rules
         chosen = choose_decoder(rules.names, rules.fields, name, suffix)
         framing = None if chosen is None or ":" in chosen else _codec("framing:Framing.of")(chosen)
@@ -287,10 +311,8 @@ class Measures:
                 field=name,
             )
 
-        image_size = _codec("image_decoder:image_size")
-
-        def bucket(data: bytes) -> str:
-            width, height = framing.bucket_of(image_size(data))
+        def bucket(width: int, height: int) -> str:
+            width, height = framing.bucket_of((width, height))
             return f"{width}x{height}"
 
         return bucket
@@ -464,7 +486,7 @@ def _codec(name: str) -> Any:
     return resolve_name(f"wdspec.fields.codecs.{name}")
 
 
-_OF_SIZE: Mapping[str, Callable[[int, int], float]] = {
+_OF_SIZE: Mapping[str, Callable[[int, int], float | str]] = {
     "width": lambda width, height: width,
     "height": lambda width, height: height,
     "pixels": lambda width, height: width * height,

@@ -13,6 +13,7 @@ from typing import Any
 from wdspec.spec.language.decoders import choose_decoder, is_in_header
 from wdspec.spec.language.effects import FOR_DIGEST, plain_value
 from wdspec.spec.language.expressions import Path, parse_expression
+from wdspec.spec.language.fetching import measured_objects
 from wdspec.spec.language.making import MADE_FILES, behind
 from wdspec.spec.language.samples import Call, functions_of
 from wdspec.spec.spec import Source, Spec
@@ -88,6 +89,8 @@ def _describe_file(source: Source, path: Path, entry: dict[str, Any]) -> None:
         entry["rename"] = entry.get("rename", {}) | renames
     if decoders := _decoders_of(source, path):
         entry["decode"] = entry.get("decode", {}) | decoders
+    for name in measured_objects(source.fetch, source.rename, [path]).values():
+        entry["fetch"] = {name: plain_value(source.fetch[name])}
 
 
 def made_for_order(source: Source, costs: Mapping[str, str]) -> frozenset[str]:

@@ -28,14 +28,14 @@ from wdspec.base.trials import Trial
 from wdspec.fields.decode import one_line
 from wdspec.fields.extensions import Naming, NamingWithAsides
 from wdspec.fields.made_field import describe_keys
-from wdspec.fields.measures import Measures
+from wdspec.fields.measures import SIZES, Measures
 from wdspec.fields.samples import SampleFields
 from wdspec.read.error_budget import ErrorBudget
 from wdspec.read.left import OF_OBJECTS
 from wdspec.spec.language.expressions import EACH, MISSING, Expression, Path, describe_path
 from wdspec.spec.language.fetching import FetchedObject, parse_url
 from wdspec.spec.spec import Source, Spec
-from wdspec.storage.objects import MissingObject, ObjectReader, Reference
+from wdspec.storage.objects import START, MissingObject, ObjectReader, Reference, unpack_size
 from wdspec.storage.storage import Storage
 
 Sample = dict[str, Any]
@@ -97,7 +97,7 @@ class Fetcher:
             if fetch is not None:
                 fetch.takers += 1
                 return fetch
-            size = 0 if now else int(self._mean)
+            size = 0 if now else START if reference.of_header else int(self._mean)
             fetch = self._fetches[key] = Fetch(self, reader, reference, size)
             self._held += size
             if now:
@@ -133,7 +133,7 @@ class Fetcher:
         """Note the size of an object that was read."""
         with self._lock:
             size = size if fetch.takers else 0
-            if size:
+            if size and not fetch.reference.of_header:
                 self._mean += (size - self._mean) / _RECENT
             self._held += size - fetch.size
             fetch.size = size
@@ -258,6 +258,8 @@ class FetchedField:
     reader: ObjectReader
     missing: str
     """What to do with samples without an object."""
+    of_header: bool = False
+    """Whether only the size of an image is read."""
 
     @cached_property
     def trial(self) -> Trial:
@@ -331,7 +333,7 @@ class FetchedField:
             located = self.reader.allowed.locate(text)
         except UrlError as error:
             raise self._error(error.message, "D261") from None
-        return Reference(located, span, digest, seconds)
+        return Reference(located, span, digest, seconds, self.of_header)
 
     def _text_of(self, value: Any, path: Path) -> str:
         try:
@@ -451,11 +453,23 @@ class Objects:
     """Whether fields that are decoded to read references need not be decoded again."""
     see: Callable[[Sample], object] | None = None
     """Called with each raw sample that has its objects."""
+    measured: frozenset[str] = frozenset()
+    """The fields of which the size of the image says what a sample costs."""
 
     @property
     def fetcher(self) -> Fetcher:
         """What reads objects in this process."""
         return _fetchers.value.get(self.memory, lambda: Fetcher(self.memory))
+
+    @cached_property
+    def headers(self) -> Objects | None:
+        """What reads only the sizes of the images that are measured; None if there are none."""
+        of_headers = (
+            dataclasses.replace(each, entry=each.entry.model_copy(update={"sha256": None}), of_header=True)
+            for each in self.fetched
+            if each.name in self.measured
+        )
+        return dataclasses.replace(self, fetched=tuple(of_headers)) if self.measured else None
 
     def measures(self) -> Measures:
         """Return what reads references from raw samples."""
@@ -464,29 +478,58 @@ class Objects:
 
     def before(self, process: Process, budget: ErrorBudget) -> Process:
         """Return the function that puts the objects into a raw sample, and then calls `process`."""
-        measure = self.measures()
+        take = self._taking(budget)
 
         def fetch_and_process(raw: Sample, ordinal: int) -> Sample | None:
             whole = dict(raw)
-            waiting = whole.pop(FETCHING, None)
-            try:
-                started = waiting.popleft() if waiting else self.start(measure, raw, now=True)
-                found = started.take(raw)
-                if any(found.values()):
-                    budget.refusals = 0
-                whole.update(found)
-            except LeftOutError as error:
-                budget.dropped[error.cause] += 1
-                budget.lack = error.message
+            whole.pop(SIZES, None)
+            found = take(raw, whole.pop(FETCHING, None))
+            if found is None:
                 return None
-            except Exception as error:
-                budget(error, "decode", url=raw["__url__"], key=raw["__key__"])
-                return None
+            whole.update(found)
+            if self.measured and SIZES not in raw:  # samples are decoded before they are measured
+                raw[SIZES] = found
             if self.see is not None:
                 self.see(whole)
             return process(whole, ordinal)
 
         return fetch_and_process
+
+    def before_measuring(self, choose: Process, budget: ErrorBudget) -> Process:
+        """Return the function that puts the sizes of images into a raw sample, and then calls `choose`."""
+        take = self._taking(budget)
+
+        def fetch_and_choose(raw: Sample, ordinal: int) -> Sample | None:
+            waiting = raw.get(FETCHING)
+            found = take(raw, waiting)
+            if not waiting:
+                raw.pop(FETCHING, None)
+            if found is None:
+                return None
+            raw[SIZES] = {name: _unpack(packed) for name, packed in found.items()}
+            return choose(raw, ordinal)
+
+        return fetch_and_choose
+
+    def _taking(self, budget: ErrorBudget) -> Callable[[Sample, deque[StartedSample] | None], Sample | None]:
+        """Return the function that waits for the objects of a raw sample; None for one that is left out."""
+        measure = self.measures()
+
+        def take(raw: Sample, waiting: deque[StartedSample] | None) -> Sample | None:
+            try:
+                started = waiting.popleft() if waiting else self.start(measure, raw, now=True)
+                found = started.take(raw)
+                if any(found.values()):
+                    budget.refusals = 0
+                return found
+            except LeftOutError as error:
+                budget.dropped[error.cause] += 1
+                budget.lack = error.message
+            except Exception as error:
+                budget(error, "decode", url=raw["__url__"], key=raw["__key__"])
+            return None
+
+        return take
 
     def again_for(self, raw: Sample, stored: Sample | None) -> Sample | None:
         """Return a sample that could not be decoded with its objects as their stores have them.
@@ -621,7 +664,7 @@ class LookAhead(Generic[T]):
         finally:
             self._fetcher.streams -= 1
             for _, raws in self._following:
-                _forget(raws)
+                self._forget(raws)
 
     def fill(self) -> None:
         """Request objects, as many as there is room for."""
@@ -648,8 +691,18 @@ class LookAhead(Generic[T]):
 
     def forget_last(self) -> None:
         """Drop what was requested for the last item, which the caller may still use after all items were yielded."""
-        _forget(self._last)
+        self._forget(self._last)
         self._last = []
+
+    def _forget(self, raws: Iterable[tuple[Sample, Objects]]) -> None:
+        """Drop what was requested here for samples that were not processed."""
+        for raw, _ in raws:
+            waiting = raw.get(FETCHING, ())
+            for started in [each for each in waiting if each.ahead is self]:
+                waiting.remove(started)
+                started.drop()
+            if not waiting:
+                raw.pop(FETCHING, None)
 
     def _pull(self) -> None:
         try:
@@ -665,31 +718,25 @@ class LookAhead(Generic[T]):
             self._pending.extend((item, *each) for each in raws)
 
 
-def _forget(raws: Iterable[tuple[Sample, Objects]]) -> None:
-    """Drop the objects of samples that were not processed."""
-    for raw, _ in raws:
-        for started in raw.pop(FETCHING, ()):
-            started.drop()
-
-
 STOP: Any = object()
 
 
 class StartedSample:
     """The objects of a sample, which are being read."""
 
-    __slots__ = ("_ahead", "_count", "error", "fetches")
+    __slots__ = ("_count", "ahead", "error", "fetches")
 
     def __init__(self) -> None:
         self.fetches: list[tuple[FetchedField, deque[Fetch | None], bool]] = []
         """The objects of each field, and whether they are a list."""
         self.error: Exception | None = None
-        self._ahead: LookAhead[Any] | None = None
+        self.ahead: LookAhead[Any] | None = None
+        """What has requested the objects ahead."""
         self._count = 0
 
     def note_ahead(self, ahead: LookAhead[Any]) -> None:
         """Note what has requested the objects ahead: it is told when they are taken, or dropped."""
-        self._ahead = ahead
+        self.ahead = ahead
         self._count = sum(len(fetches) for _, fetches, _ in self.fetches)
         ahead.note(1, self._count)
 
@@ -717,7 +764,7 @@ class StartedSample:
                 while fetches:
                     taken.append(_take(field, fetches.popleft(), len(taken) if is_list else None, raw))
                 found[field.name] = taken if is_list else taken[0]
-            ahead = self._ahead
+            ahead = self.ahead
         finally:
             self.drop()
         if ahead is not None:
@@ -731,9 +778,16 @@ class StartedSample:
                 if fetch is not None:
                     fetch.drop()
         self.fetches.clear()
-        if self._ahead is not None:
-            self._ahead.note(-1, -self._count)
-            self._ahead = None
+        if self.ahead is not None:
+            self.ahead.note(-1, -self._count)
+            self.ahead = None
+
+
+def _unpack(packed: Any) -> Any:
+    """Return the size of an image, or of each one in a list; None if there is no object."""
+    if isinstance(packed, list):
+        return list(map(_unpack, packed))
+    return None if packed is None else unpack_size(packed)
 
 
 def _take(field: FetchedField, fetch: Fetch | None, at: int | None, raw: Sample) -> bytes | None:
@@ -780,8 +834,6 @@ def _or_each(entry: FetchedObject) -> str:
 class NamingWithObjects(NamingWithAsides):
     """The rules of a source with `fetch`: its fields count as present before they are fetched."""
 
-    objects: tuple[str, ...] = ()
-
     def arrange(self, stored: Any) -> dict[str, str | None] | None:
         return super().arrange([*stored, *(name for name in self.objects if name not in stored)])
 
@@ -796,7 +848,7 @@ class NamingWithObjects(NamingWithAsides):
             "asides": asides | given.get("asides", frozenset()),
             "columns": naming.columns | fetch.keys(),
         }
-        return cls(**given, objects=tuple(fetch))
+        return cls(**given | {"objects": tuple(fetch)})
 
 
 def find_objects(
@@ -808,7 +860,8 @@ def find_objects(
         FetchedField(name, entry, ObjectReader.of(storage, entry, name), entry.missing or source.missing)
         for name, entry in source.fetch.items()
     )
-    return fields, Objects(fetched, for_references(fields), tags, spec.loader.fetch_memory)
+    memory, measured = spec.loader.fetch_memory, spec.measured_objects(source)
+    return fields, Objects(fetched, for_references(fields), tags, memory, measured=measured)
 
 
 def for_references(fields: SampleFields) -> SampleFields:

@@ -39,7 +39,7 @@ class FetchingStream(SourceStream):
         cast(Generator[Sample, None, None], self._samples).close()
 
     def _iterate_ordered(self) -> Iterator[Sample]:
-        if not self._source.looks_ahead:
+        if self._source.objects_first is None:
             yield from super()._iterate_ordered()
         watch = self._watch
         for raw, ordinal, place in self._look_ahead(self._in_order()):
@@ -64,13 +64,13 @@ class FetchingStream(SourceStream):
             lanes.begin_pass(self._plan.interleave)
 
     def _note_ended(self, turn: int, was_empty: bool) -> None:
-        if not self._source.looks_ahead or not self._is_ordered:
+        if self._source.objects_first is None or not self._is_ordered:
             super()._note_ended(turn, was_empty)
         else:  # its last samples may be waiting
             self._watch.note_ended(turn, self._lanes.next_turn, None if was_empty else self._read)
 
     def _iterate_shuffled(self) -> Iterator[Sample]:
-        if not self._source.looks_ahead:
+        if self._source.objects_first is None:
             yield from super()._iterate_shuffled()
         buffer, watch = self._buffer, self._watch
         for raw, ordinal, ended, end, newest in self._look_ahead(self._due()):
@@ -121,7 +121,7 @@ class LeanFetchingStream(FetchingStream, LeanStream):
     @property
     def requests_ahead(self) -> bool:
         """Whether there is anything to prepare."""
-        return self._source.looks_ahead or super().requests_ahead
+        return self._source.objects_first is not None or super().requests_ahead
 
     def prepare(self) -> None:
         """Have what the next sample needs requested from its store."""
@@ -130,7 +130,7 @@ class LeanFetchingStream(FetchingStream, LeanStream):
             self._requests.fill()
 
     def _look_ahead(self, items: Iterator[T]) -> Iterator[T]:
-        objects = self._source.parts.transform.objects
+        objects = self._source.objects_first
         assert objects is not None, "it looks ahead"
         most = draws_ahead(float(self._plan.share))
         self._requests = LookAhead(items, lambda item: [(_raw_of(item), objects)], objects.fetcher, most)
@@ -197,8 +197,8 @@ class FetchingWindows(Windows):
 def windows_of(sources: Sequence[LiveSource]) -> Callable[..., Windows]:
     """Return what makes the windows of a slot."""
     # The objects of samples that are decoded before they are measured are there already.
-    found = ((each.plan.name, each.parts.transform.objects) for each in sources if not each.looks_ahead)
-    objects = {name: each for name, each in found if each is not None}
+    found = ((each.plan.name, each.parts.transform.objects, each.objects_first) for each in sources)
+    objects = {name: each for name, each, first in found if each is not None and each is not first}
     if not objects:
         return Windows
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import replace
 from itertools import repeat
+from operator import itemgetter
 from typing import Any, Literal
 
 import numpy as np
@@ -240,17 +241,17 @@ def measure_costs(
         budget(error, "shard", url=shard.text)
         return SampleCosts(costs, tuple(sums), groups)
     with closing(opened) as samples:
-        for raw in samples:
-            if is_read(raw):
-                with lent or nullcontext():
-                    found = measure(raw, start + samples.next_index - 1)
-                if found is not None:
-                    at = samples.next_index - 1
-                    costs[at] = found[0]
-                    for column, each in zip(sums, found[1], strict=True):
-                        column[at] = each
-                    if groups:
-                        groups[at] = found[3]
+        items = ((raw, samples.next_index - 1) for raw in samples if is_read(raw))
+        objects = parts.objects_first(planner)
+        for raw, at in items if objects is None else parts.ahead(items, itemgetter(0), objects=objects):
+            with lent or nullcontext():
+                found = measure(raw, start + at)
+            if found is not None:
+                costs[at] = found[0]
+                for column, each in zip(sums, found[1], strict=True):
+                    column[at] = each
+                if groups:
+                    groups[at] = found[3]
     return SampleCosts(costs, tuple(sums), groups)
 
 

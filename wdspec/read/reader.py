@@ -306,10 +306,10 @@ class Reader:
         return EpochReading(finite, self._sources), first
 
     @cached_property
-    def _decodes_first(self) -> bool:
-        """Whether samples are decoded before they are measured."""
+    def _waits(self) -> bool:
+        """Whether samples are decoded before they are measured, or headers of objects are requested."""
         planner = self._planner
-        return planner is not None and any(planner.decodes_first(source.parts) for source in self._sources)
+        return planner is not None and any(planner.waits(source.parts) for source in self._sources)
 
     @cached_property
     def _name_of(self) -> NameOf | None:
@@ -394,7 +394,7 @@ class Reader:
             assert isinstance(finite, WindowedPass), "the plan is a pass by cost"
             find = partial(finite.window_of, number)
         return windows_of(self._sources)(
-            below, place, planner, keys, draws, reopen, is_staged, self._decodes_first, find, self._name_of
+            below, place, planner, keys, draws, reopen, is_staged, self._waits, find, self._name_of
         )
 
     def _row(self, worker: int) -> dict[int, Slot[Sample]]:

@@ -368,6 +368,11 @@ class Transform:
         finish = process if draws or len(stages) > 1 else _decode_only(self.fields, budget, process)
         return finish if self.objects is None else self.objects.before(finish, budget)
 
+    def before_measuring(self, choose: Process, budget: ErrorBudget) -> Process:
+        """Return `choose`, for raw samples of which headers of objects are read first, if it needs them."""
+        headers = None if self.objects is None else self.objects.headers
+        return choose if headers is None else headers.before_measuring(choose, budget)
+
     def _try_again(
         self,
         shards: SampleReader,
@@ -713,7 +718,11 @@ class SourceParts:
         return lambda raw, ordinal: process(raw, ordinal) if choose(raw) else None
 
     def ahead(
-        self, items: Iterator[T], raw_of: Callable[[T], Sample | None], budget: ErrorBudget | None = None
+        self,
+        items: Iterator[T],
+        raw_of: Callable[[T], Sample | None],
+        budget: ErrorBudget | None = None,
+        objects: Objects | None = None,
     ) -> Iterator[T]:
         """Yield some items, and meanwhile fetch the objects of the samples of the items that follow, if they name any.
 
@@ -721,8 +730,9 @@ class SourceParts:
             items: may be read before they are needed.
             raw_of: the raw sample of an item; None if it has none.
             budget: that of the source, if the selection has not chosen the samples yet.
+            objects: what to fetch; by default, all objects.
         """
-        objects = self.transform.objects
+        objects = objects or self.transform.objects
         if objects is None:
             return items
         keeps = None if budget is None else self.build_choice(budget.without_log())
@@ -736,6 +746,13 @@ class SourceParts:
             return [(raw, objects)] if is_kept and raw is not None else []
 
         return objects.look_ahead(items, fetching)
+
+    def objects_first(self, wrap: Wrapper | None) -> Objects | None:
+        """Return what is fetched before samples are processed, or chosen by `wrap`: see `LiveSource`."""
+        objects = self.transform.objects
+        if objects is None or wrap is None or wrap.decodes_first(self):
+            return objects
+        return objects.headers
 
     def choices(self, budget: ErrorBudget) -> tuple[Choose, Choose]:
         """Return the functions that say whether a raw sample is kept, and whether it also is in `again`."""
@@ -831,10 +848,9 @@ class LiveSource:
         return skip if self.draw is None or self.parts.drops_decoded else self.draw(self, skip)
 
     @property
-    def looks_ahead(self) -> bool:
-        """Whether objects are fetched when samples are processed, and not when batches are given."""
-        has_objects = self.parts.transform.objects is not None
-        return has_objects and (self.wrap is None or self.wrap.decodes_first(self.parts))
+    def objects_first(self) -> Objects | None:
+        """What is fetched before samples are processed: all objects, or before they are measured, only headers."""
+        return self.parts.objects_first(self.wrap)
 
     def ahead(
         self, items: Iterator[T], raw_of: Callable[[T], Sample | None], is_chosen: bool = True
@@ -846,6 +862,7 @@ class LiveSource:
             raw_of: the raw sample of an item; None if it has none.
             is_chosen: whether the selection keeps all of these samples.
         """
-        if not self.looks_ahead:
+        objects = self.objects_first
+        if objects is None:
             return items
-        return self.parts.ahead(items, raw_of, None if is_chosen else self.budget)
+        return self.parts.ahead(items, raw_of, None if is_chosen else self.budget, objects)

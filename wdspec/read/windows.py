@@ -26,7 +26,7 @@ import numpy as np
 from wdspec.base.errors import FieldError, LeftOutError, ShardError, UsageError, WdspecError
 from wdspec.base.user_code import check_arguments, import_function
 from wdspec.fields.decode import one_line
-from wdspec.fields.measures import FINISHED, Measures, Reader, as_number
+from wdspec.fields.measures import FINISHED, SIZES, Measures, Reader, as_number
 from wdspec.fields.samples import MAX_LAYOUTS
 from wdspec.planning import windows
 from wdspec.planning.keys import key64
@@ -221,7 +221,10 @@ class _Meter:
                     budget(cause, "map", url=raw["__url__"], key=raw["__key__"])
                     return None
             try:
-                return self._parts.open.try_again(raw, cause, lambda stored: weigh(stored, ordinal, sample))
+                held = {SIZES: raw[SIZES]} if SIZES in raw else {}
+                return self._parts.open.try_again(
+                    raw, cause, lambda stored: weigh({**stored, **held}, ordinal, sample)
+                )
             except Exception as error:
                 budget(_name(error), "decode", url=raw["__url__"], key=raw["__key__"])
                 return None
@@ -304,6 +307,10 @@ class WindowPlanner:
         """Whether the samples of a source are decoded before they are measured."""
         return _Meter(self, parts).decodes_first
 
+    def waits(self, parts: SourceParts) -> bool:
+        """Whether measuring takes long enough to read the next window while the batches of one are given."""
+        return parts.objects_first(self) is not None or self.decodes_first(parts)
+
     def __call__(self, source: LiveSource, process: Process) -> Process:
         """Return `choose` of a source."""
         return self.choose(source.parts, source.budget, process)
@@ -312,7 +319,7 @@ class WindowPlanner:
         """Return the function from raw samples of a source to `Candidate`s, in place of decoding them."""
         meter = _Meter(self, parts)
         if not meter.decodes_first:
-            return meter.chooser(budget, process)
+            return parts.transform.before_measuring(meter.chooser(budget, process), budget)
         choose = meter.chooser(budget, _keep)
 
         def decode_and_choose(raw: Sample, ordinal: int) -> Any:
@@ -642,7 +649,7 @@ class Window:
 class Windows(Part[Sample]):
     """Batches that are planned from windows: a `Slot`.
 
-    While the batches of a window are given, the next one is read if its samples have to be decoded to be measured.
+    While the batches of a window are given, the next one is read if measuring its samples takes long (`waits`).
 
     Args:
         below: the samples, measured; a window is a block of them.
@@ -653,7 +660,7 @@ class Windows(Part[Sample]):
         draws: draws the samples; None in a pass.
         reopen: returns the part below from its state at the start of a window, and how this began.
         is_staged: whether a stage below draws the samples itself. Then no window is read ahead.
-        decodes_first: whether samples have to be decoded to be measured.
+        decodes_first: whether samples have to be decoded to be measured, or headers of their objects requested.
         find: in a pass, returns where the m-th batch is; None after the last batch of the slot.
         name_of: names the samples, to keep copies apart; None to not do so.
     """
@@ -861,7 +868,7 @@ class Windows(Part[Sample]):
     def _read_ahead(self, m: int, count: int, number: int) -> None:
         """Read samples of the next window, which has this number, after `count` of the open one were given at turn m.
 
-        Only if they have to be decoded to be measured: otherwise, this is as fast as it can be.
+        Only if measuring them takes long: otherwise, this is as fast as it can be.
         """
         window = self._window
         if not self._decodes_first or self._is_staged or window is None or not window.is_read:

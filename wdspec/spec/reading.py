@@ -15,7 +15,7 @@ from hashlib import blake2b
 from typing import Any
 
 from wdspec.spec.language.decoders import draws
-from wdspec.spec.language.effects import STEPS, described
+from wdspec.spec.language.effects import STEPS, described, plain_value
 from wdspec.spec.language.making import MADE_FILES, behind
 from wdspec.spec.spec import Source, Spec, selecting_keys
 
@@ -223,6 +223,8 @@ def digest_costing(spec: Spec, source: Source, files: Mapping[str, str]) -> str:
     } | behind(source.make, source.selecting_fields(spec.costs))
     found = _with_made(found, source, counted)
     found |= {"map": sorted(mapped)} if mapped else {}
+    if spec.measured_objects(source) and not decodes:
+        found |= {"fetch": plain_value(source.fetch), "fetch.places": _places_of_objects(source)}
     found |= {"fields": asked} if asked else {}
     made = {f"{MADE_FILES}{name}" for name in read}
     used = {key: files[key] for key in sorted(files) if key in made or not key.startswith(MADE_FILES)}

@@ -31,7 +31,7 @@ from wdspec.spec.language.effects import (
 )
 from wdspec.spec.language.expect import Expectations
 from wdspec.spec.language.expressions import PathBeforeMap, parse_expression
-from wdspec.spec.language.fetching import SKIPPING, Fetching
+from wdspec.spec.language.fetching import SKIPPING, Fetching, measured_objects
 from wdspec.spec.language.joins import Joins, Lookups
 from wdspec.spec.language.locations import (
     AIStoreOrNone,
@@ -738,6 +738,14 @@ class Spec(Tabular, Discreet):
         packed = () if batch.pack is None else batch.pack.fields
         texts = batch.expressions
         return (*packed, *(field for text in texts for field in parse_expression(text, self.costs).fields))
+
+    def measured_objects(self, source: Source) -> frozenset[str]:
+        """The entries of `fetch` of a source of which the start is read to say what a sample costs."""
+        batch = self.batch
+        if not source.fetch or batch is None or not batch.has_windows or self.stage is not None:
+            return frozenset()
+        paths = [path for text in batch.expressions for path in parse_expression(text, self.costs).paths]
+        return frozenset(measured_objects(source.fetch, source.rename, paths).values())
 
     def fields_after_map(self, source: Source) -> frozenset[str]:
         """The fields that `batch` measures after `map` in a source: those that it sets, or all with a `stage`."""

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pkgutil import resolve_name
+from struct import Struct
 from time import monotonic
 from typing import Any, BinaryIO, NamedTuple, Protocol
 
@@ -63,6 +64,36 @@ class Reference(NamedTuple):
     """The digest that the bytes must have."""
     seconds: tuple[float, float] | None = None
     """Where the part of a video or recording starts and ends; None for all."""
+    of_header: bool = False
+    """Whether only the size of an image is read, as `pack_size` writes it."""
+
+
+_SIZE = Struct(">QQ")
+START = 64 * 1024
+"""Bytes of the start of an image that are read first for its header."""
+_MOST_OF_HEADER = 4 * 1024 * 1024
+_NEEDS_ALL = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
+"""TIFF: its header is anywhere, and Pillow warns if it is cut."""
+
+
+def pack_size(name: str, data: bytes) -> bytes:
+    """Return the width and height of an image, which `unpack_size` reads.
+
+    Args:
+        name: of the field.
+        data: the image, or its start.
+
+    Raises:
+        Exception: as `image_size`.
+    """
+    image_size = resolve_name("wdspec.fields.codecs.image_decoder:image_size")
+    return _SIZE.pack(*image_size(data, name.lower().rpartition(".")[2]))
+
+
+def unpack_size(packed: bytes) -> tuple[int, int]:
+    """Return the width and height that `pack_size` wrote."""
+    width, height = _SIZE.unpack(packed)
+    return width, height
 
 
 class MissingObject(FieldError):  # noqa: N818  # an answer, which `missing` decides about
@@ -257,7 +288,9 @@ class ObjectReader:
                 copies.append(stream)
             try:
                 reading.note_open(stream)
-                if reference.seconds is not None:
+                if reference.of_header:
+                    data = self._read_size(stream, reference, most, reading, clock)
+                elif reference.seconds is not None:
                     data = self._cut(stream, reference, most, reading, clock)
                 else:
                     length = None if stop is None else stop - start
@@ -272,6 +305,36 @@ class ObjectReader:
                 stream.close()
         self._check(reference, data)
         return data
+
+    def _read_size(
+        self, stream: Any, reference: Reference, most: int, reading: Reading, clock: _Clock
+    ) -> bytes:
+        """Return the size of an image, of which as much is read as its header needs."""
+        data, upto, is_whole = bytearray(), min(START, most), False
+        while True:
+            with clock.pause():
+                reading.reserve(upto)
+            if hasattr(stream, "span"):
+                stream.span = upto - len(data)
+            while len(data) < upto and not is_whole:
+                piece = clock.run(stream.read, upto - len(data))
+                data += piece
+                is_whole = not piece
+            self._refuse_page(reference, bytes(data[:1024]))
+            is_last = is_whole or upto >= min(_MOST_OF_HEADER, most)
+            try:
+                if is_last or not data.startswith(_NEEDS_ALL):
+                    return pack_size(self.name, bytes(data))
+            except Exception as cause:
+                if is_last and not isinstance(cause, ImportError) and find_lack(cause) is None:
+                    where = "" if is_whole else f" in its first {len(data):,} bytes"
+                    raise FieldError(
+                        f"the object {_show(reference)} has no header of an image{where}: {one_line(cause)}",
+                        code="D264",
+                    ) from cause
+                if is_last:
+                    raise
+            upto = min(4 * upto, _MOST_OF_HEADER, most)
 
     def _cut(self, stream: Any, reference: Reference, most: int, reading: Reading, clock: _Clock) -> bytes:
         """Return a part of a video or recording, of which no more is read than the part needs."""
@@ -367,6 +430,8 @@ class ObjectReader:
 
     def _check(self, reference: Reference, data: bytes) -> None:
         """Raise FieldError for bytes that are not those of the right object."""
+        if reference.of_header:
+            return
         if reference.span is not None and len(data) < reference.span[1] - reference.span[0]:
             start, stop = reference.span
             raise FieldError(

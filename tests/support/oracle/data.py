@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.ipc
 import pyarrow.parquet as pq
 from mdsdata import plain_shard
+from PIL import Image
 from shardmaking import write_shard
 
 UNEVEN = {
@@ -149,6 +150,10 @@ def _write_objects(folder: Path) -> None:
     (folder / "objects").mkdir()
     for name in LANGUAGES[:-1]:
         (folder / "objects" / name).write_text(f"an object for {name}", encoding="utf-8")
+    (folder / "pictures").mkdir()
+    for number, name in enumerate(LANGUAGES[:-1]):
+        Image.new("L", (5 + 6 * number, 3 + number)).save(folder / "pictures" / f"{name}.png")
+    (folder / "pictures" / f"{LANGUAGES[0]}.bad").write_text("no picture", encoding="utf-8")
     (folder / "sounds").mkdir()
     for number, name in enumerate(LANGUAGES[:-1]):
         with wave.open(str(folder / "sounds" / f"{name}.wav"), "wb") as sound:

@@ -413,6 +413,9 @@ def _make(at: Context) -> Any:
 
 def _fetch(at: Context) -> Any:
     missing = at.rng.choice(("skip", "skip", "none", "none", "error"))
+    if at.rng.random() < 0.4:
+        url = at.rng.choice(("{json.lang}.png", "{json.lang}.png", "{json.lang}.bad"))
+        return {"object.png": {"url": url, "root": "pictures/", "missing": missing}}
     return {"object.txt": {"url": "json.lang", "root": "objects/", "missing": missing}}
 
 
@@ -532,7 +535,7 @@ def _cost(at: Context) -> Any:
         return at.rng.choice(("size", "size", f"size + before_map({size})"))
     choices = [size, size, f"{size} / 3 + 1", f"max(4, {size})", f"before_map({size})"]
     if at.world.has_json:
-        choices.append("json.score + 1")
+        choices += ["json.score + 1", 'default(fields["object.png"].width, 9)']
     if at.world.text == "txt" and at.world.has_text:
         choices.append(f"{FUNCTIONS}:cost")
     choices.append("length_of")

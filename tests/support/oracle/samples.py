@@ -454,6 +454,8 @@ class SourceReader:
                 return _walk(known[name], rest, optional)
         if name in self._homes:
             return _walk(self.make(part, fields, self._homes[name])[name], rest, optional)
+        if name in self.source.fetch:
+            return self._side(part, name, rest[0], optional)
         stored = fields.get(name)
         if stored is None:
             if optional:
@@ -472,14 +474,39 @@ class SourceReader:
             raise NotImplementedError(f"`{rest[0]}` in an expression")
         return _walk(self._decode(name, suffix, data), rest, optional)
 
-    def fetch(self, part):
+    def _side(self, part, name, which, optional):
+        """Return a value of the size of a picture that the sample names."""
+        data = self.fetch(part, {name})[name]
+        if data is None and optional:
+            return MISSING
+        if data is None or isinstance(data, list):
+            raise SampleError("decode", f"{part.key} names no picture for `{name}`, or several")
+        width, height = _image_size(data)
+        return {"width": width, "height": height, "pixels": width * height, "aspect": width / height}[which]
+
+    def _read_headers(self, part):
+        """Read the size of each picture that an expression of `batch` reads, before any of them is evaluated."""
+        texts = [text for text in _measures(self.spec.batch) if text is not None]
+        paths = {path for text in texts for path in parse_expression(text, self.spec.costs).paths}
+        for name in sorted({path[0] for path in paths} & self.source.fetch.keys()):
+            data = self.fetch(part, {name})[name]
+            for each in data if isinstance(data, list) else [data]:
+                if each is not None:
+                    _image_size(each)
+
+    def fetch(self, part, only=None):
         """Return the objects that a raw sample names in local roots, by field (docs/references.md).
+
+        Args:
+            only: the fields; None for all.
 
         Raises:
             LeftOutError: the sample is left out.
         """
         found = {}
         for name, entry in self.source.fetch.items():
+            if only is not None and name not in only:
+                continue
             pieces = re.split(
                 r"\{((?:\[:\]|[^:}])*)(?::([^}]*))?\}", entry.url
             )  # text, field, format, text, …
@@ -612,6 +639,7 @@ class SourceReader:
                 found = self._evaluate(part, _texts_of(batch), absent=None, sample=sample)
             else:
                 if id(part) not in self._values:
+                    self._read_headers(part)
                     self._values[id(part)] = self._evaluate(part, _texts_of(batch), absent=None)
                 found = self._values[id(part)]
         except LeftOutError:

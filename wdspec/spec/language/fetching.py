@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -19,6 +20,7 @@ from pydantic import (
 from wdspec.base.amounts import pluralize
 from wdspec.base.errors import UrlError
 from wdspec.spec.language import values
+from wdspec.spec.language.decoders import reads_header
 from wdspec.spec.language.effects import FOR_DIGEST
 from wdspec.spec.language.expressions import (
     Expression,
@@ -268,6 +270,31 @@ def _read_entry(value: Any) -> Any:
         hint = f"write the field with the reference, or a map: `{EXAMPLE}`"
         values.refuse("E202", f"expected a field or a map with `url`, but this is {describe(value)}", hint)
     return value
+
+
+def measured_objects(
+    fetch: Mapping[str, FetchedObject], rename: Mapping[str, Sequence[str]], paths: Iterable[Path]
+) -> dict[Path, str]:
+    """Return the paths whose values the start of an object says, and the entries of `fetch` that have it.
+
+    Args:
+        fetch: of a source.
+        rename: of the source.
+        paths: what expressions read.
+    """
+    found: dict[Path, str] = {}
+    for path in paths:
+        named = [name for name in rename.get(str(path[0]), (str(path[0]),)) if name in fetch]
+        if (
+            len(named) == 1
+            and len(path) == 2
+            and reads_header(named[0], str(path[1]))
+            and path[1] != "seconds"
+        ):
+            entry = fetch[named[0]]
+            if entry.span is None and entry.seconds is None:
+                found[path] = named[0]
+    return found
 
 
 class _Skipping:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from wdspec.spec.build import Composition
 from wdspec.spec.language.expressions import ExpressionError, PathBeforeMap, describe_path, parse_expression
-from wdspec.spec.language.fetching import parse_url
+from wdspec.spec.language.fetching import measured_objects, parse_url
 from wdspec.spec.language.making import behind, names_in
 from wdspec.spec.language.samples import fields_set_by
 from wdspec.spec.rules.batches import EXPRESSIONS, list_measures
@@ -137,8 +137,9 @@ def taken_by_objects(composition: Composition) -> Findings:
     "E367",
     "an object that is needed before it is fetched",
     "Samples are selected and measured first, and then wdspec fetches the objects of those that are needed. So "
-    "`where`, `subset`, `keys_of`, `join`, `lookup` and the expressions of `batch` cannot read a field of `fetch`. Use "
-    "a column that has the value, such as the width of an image.",
+    "`where`, `subset`, `keys_of`, `join` and `lookup` cannot read a field of `fetch`. The expressions of `batch` can "
+    "read the `width`, `height`, `pixels`, `aspect` and `bucket` of an image, which the start of the object says, but "
+    "no other value, and none of a part of an object. Use a column that has the value.",
     keys="fetch",
     bad=_ROOTED.replace("shards: a.tar,", "shards: a.tar, where: image.width > 256,"),
     good=_ROOTED.replace("shards: a.tar,", "shards: a.tar, where: json.width > 256,"),
@@ -168,9 +169,10 @@ def objects_in_expressions(composition: Composition) -> Findings:
             on = (str(each.on) for each in entries if each.on not in (None, "__key__"))
             texts += [(leaf.node.value_or_self(key), text, frozenset()) for text in on]
         texts += [(locate(node, (name,)), text, frozenset()) for name, text in _texts_of(source)]
-        texts += [(at, text, set_by) for at, text in measures]
         for at, text, from_map in texts:
             yield from _find_late(at, text, late, from_map, source, spec.costs)
+        for at, text in measures:
+            yield from _find_late(at, text, late, set_by, source, spec.costs, has_headers=True)
 
 
 def _texts_of(source: Source) -> Iterator[tuple[str, str]]:
@@ -180,15 +182,27 @@ def _texts_of(source: Source) -> Iterator[tuple[str, str]]:
 
 
 def _find_late(
-    at: Node, text: str, late: Iterable[str], from_map: frozenset[str], source: Source, named: dict[str, str]
+    at: Node,
+    text: str,
+    late: Iterable[str],
+    from_map: frozenset[str],
+    source: Source,
+    named: dict[str, str],
+    has_headers: bool = False,
 ) -> Findings:
+    """Find what an expression reads of objects too early.
+
+    Args:
+        has_headers: whether the headers of images are read before it is evaluated.
+    """
     try:
         paths = parse_expression(text, named).paths
     except ExpressionError:  # E330
         return
+    measured = measured_objects(source.fetch, source.rename, paths) if has_headers else {}
     for path in paths:
         name = str(path[0])
-        if name not in late or (name in from_map and not isinstance(path, PathBeforeMap)):
+        if name not in late or (name in from_map and not isinstance(path, PathBeforeMap)) or path in measured:
             continue
         if ":" in text:
             return
