@@ -352,7 +352,7 @@ class Measurements:
         if measured is None:
             return "sources without measurements"
         if measured.asked != tuple(source.shards or ()):
-            return "sources whose `shards` have changed since they were measured"
+            return _OTHER_SHARDS
         if self.of(spec, source) is None:
             changed = changed_keys(measured.reading, digest_shards(spec, source))
             if changed != ["`errors: {skip: shard}`"]:  # a run that ends at damage reads no other numbers
@@ -360,6 +360,9 @@ class Measurements:
                     f"sources that were measured with another {' and '.join(changed) or 'version of wdspec'}"
                 )
         return None if measured.is_whole else "sources of which not all shards could be measured"
+
+
+_OTHER_SHARDS = "sources whose `shards` have changed since they were measured"
 
 
 def fill_in_measurements(
@@ -473,7 +476,10 @@ def _cost(value: Any) -> tuple[float, int] | None:
 
 
 def _warn(node: Node, message: str, problems: Problems) -> None:
-    problems.add("W108", node, message, "run `wdspec stats SPEC`")
+    other = "; an environment with other shards needs a `stats` file of its own" * message.startswith(
+        _OTHER_SHARDS
+    )
+    problems.add("W108", node, message, f"run `wdspec stats SPEC`{other}")
 
 
 def _lines(depth: int, values: Mapping[str, Any]) -> str:
