@@ -239,10 +239,18 @@ def test_a_key_of_batch_means_the_same_in_every_format(shards, batch):
 
 @pytest.mark.parametrize("source", KEYS.values(), ids=KEYS)
 def test_samples_without_some_or_all_fields_are_alike_in_every_format(shards, source):
-    """A null of a table is a field that a record does not have. MDS has neither."""
-    expected = outcome(shards / "gaps.jsonl", source)
+    """A null of a table is a field that a record does not have. MDS has neither.
+
+    Tables also say that the shard has the field.
+    """
+    expected = without_remedy(outcome(shards / "gaps.jsonl", source))
     for name in OTHERS[1:-1]:
-        assert outcome(shards / f"gaps.{name}", source) == expected, name
+        assert without_remedy(outcome(shards / f"gaps.{name}", source)) == expected, name
+
+
+def without_remedy(found):
+    """What came out, with the first part of an error."""
+    return found if isinstance(found, list) else [each.partition("; ")[0] for each in found]
 
 
 def test_the_cases_have_samples_or_the_error_that_they_are_for(shards):
