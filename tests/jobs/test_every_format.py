@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.ipc
 import pytest
+import yaml
 from commandline import within
 from mdsdata import plain_shard
 
@@ -34,6 +35,7 @@ OF_SPECS: list[list[str]] = [
     ["simulate", "s.yaml"],
     ["lock", "s.yaml", "-o", "lock.json"],
     ["croissant", "s.yaml"],
+    ["preview", "s.yaml"],
 ]
 """Commands that read a spec."""
 
@@ -140,6 +142,21 @@ def test_what_commands_write_in_every_format_is_read_back_equal(tmp_path: Path, 
     assert read(tmp_path, f"out/a-*.{name}") == expected
     (tmp_path / "out" / "s.yaml").write_text((tmp_path / "s.yaml").read_text())
     within("check", "s.yaml", "--all", "--strict", "--jobs", "0", folder=tmp_path / "out")
+
+
+@pytest.mark.parametrize("name", ["arrow", "mds"])
+def test_formats_that_are_only_read_are_processed_to_parquet(tmp_path: Path, name: str) -> None:
+    expected = texts(write_shards(tmp_path, name))
+    _, message = within("process", "s.yaml", "--output", "out", "--jobs", "0", folder=tmp_path, code=1)
+    remedy = message.partition("with `")[2].partition("`")[0]
+    spec = json.loads((tmp_path / "s.yaml").read_text())
+    (tmp_path / "s.yaml").write_text(json.dumps(spec | yaml.safe_load(remedy)))
+    within("process", "s.yaml", "--jobs", "0", folder=tmp_path)
+    found = [json.loads(each) for each in read(tmp_path, "out/a-*.parquet")]
+    kept = ("__key__", "cls", "txt", "meta")
+    assert [{key: each[key] for key in kept} for each in found] == [
+        {key: each[key] for key in kept} for each in map(json.loads, expected)
+    ]
 
 
 @pytest.mark.parametrize("name", [*WRITABLE, "arrow"])

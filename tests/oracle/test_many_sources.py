@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 from descriptors import count_descriptors, few_descriptors
+from mdsdata import plain_shard
 from oracle.model import Model
 from oracle.plain import plain
 from servers.counting import CountingServer
@@ -38,13 +39,30 @@ def write_links(folder, count, length=3):
     return {"dataset": sources, "batch": 64, "seed": 3}
 
 
-def test_six_hundred_sources_are_read_with_256_descriptors(tmp_path, few_descriptors):
-    spec, before, most = write_links(tmp_path, 600), count_descriptors(), 0
+def read_with_few_descriptors(spec, batches):
+    """The sources of the samples of some batches, for which a process keeps few files open."""
+    before, most, seen = count_descriptors(), 0, set()
     with wdspec.loader(spec, num_workers=0) as loader:
-        for _, batch in zip(range(25), loader, strict=False):
+        for _, batch in zip(range(batches), loader, strict=False):
             assert set(batch["txt"]) <= {f"{shard} {i}" for shard in range(2) for i in range(3)}
+            seen.update(batch["__source__"])
             most = max(most, count_descriptors())
     assert most <= max(before, FEW) + MOST + 4
+    return seen
+
+
+def test_six_hundred_sources_are_read_with_256_descriptors(tmp_path, few_descriptors):
+    assert len(read_with_few_descriptors(write_links(tmp_path, 600), 25)) == 600
+
+
+def test_eight_hundred_mds_data_sets_are_read_with_256_descriptors(tmp_path, few_descriptors):
+    rows = [{"__key__": b"%d" % i, "txt": b"0 %d" % i} for i in range(3)]
+    (tmp_path / "a.mds").write_bytes(plain_shard({"__key__": "str", "txt": "str"}, rows))
+    names = [f"d{n:03d}" for n in range(800)]
+    for name in names:
+        os.link(tmp_path / "a.mds", tmp_path / f"{name}.mds")
+    sources = [{"name": name, "shards": str(tmp_path / f"{name}.mds")} for name in names]
+    assert read_with_few_descriptors({"dataset": sources, "batch": 64, "seed": 3}, 25) == set(names)
 
 
 def test_the_batches_of_a_hundred_sources_are_those_of_the_model(tmp_path):
