@@ -7,6 +7,7 @@ import re
 import signal
 import sys
 from collections.abc import Iterator
+from itertools import takewhile
 from typing import Any
 
 import pytest
@@ -59,14 +60,14 @@ _VARIABLES = re.compile(
 @pytest.fixture(autouse=True)
 def process_is_restored(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fail a test that changes the process for the tests that run after it."""
-    before, modules = state_of_process(), set(sys.modules)
+    before, last = state_of_process(), next(reversed(sys.modules))
     yield
     after = state_of_process()
     changed = [name for name, value in before.items() if after[name] != value]
     assert not changed, f"the test did not restore {', '.join(changed)}"
     fakes = [
         f"{module}.{name}"
-        for module in set(sys.modules) - modules
+        for module in takewhile(lambda each: each != last, [*reversed(sys.modules)])  # imported since
         if module.startswith("wdspec")
         for name, value in vars(sys.modules[module]).items()
         if getattr(value, "__module__", None) == request.module.__name__
