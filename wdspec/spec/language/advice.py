@@ -232,6 +232,8 @@ def advice_on(key: str, model: str, value: object) -> str:
         return f"write `probability: {meant}`, or relative shares: `weight: {str(value).strip(' %')}`"
     if key == "filter" and isinstance(value, str) and is_callable_name(value):
         return "did you mean `select`?"
+    if key in ("transform", "transforms") and ":" in str(value):  # names of functions
+        return "did you mean `map`?"
     if key == "cost" and model == "Spec":
         return "it belongs in `batch`: `batch: {cost: …, max_cost: …}`; `costs` names expressions"
     if model == "Batch" and key in ("packing", "sample_packing", "packed"):
