@@ -25,7 +25,7 @@ KEYS = _by_word(
         "pin_memory": "loader.pin_memory",
         "prefetch_factor": "loader.prefetch",
         "persistent_workers": "loader.persistent",
-        "preprocess": "map",
+        "transform transforms preprocess": "map",
         "decoder decoders": "decode",
         "filter query condition predicate": "where",
         "variables": "vars",
@@ -122,10 +122,6 @@ ADVICE = _by_word(
         "augment augmentation augmentations flip vflip vertical_flip rotate rotation blur grayscale": (
             "a transform is a function in `map`: `decode: torchrgb` and `map: {image: [{call: "
             '"torchvision.transforms.v2:RandomHorizontalFlip"}]}`; docs/transforms.md'
-        ),
-        "transform transforms": (
-            "images are resized, cropped, flipped and normalized when they are decoded: `decode: torchrgb+resize=224`; "
-            "a transform of your own is a function in `map`; docs/transforms.md"
         ),
         "processor": (
             "a processor is a function in `map`: `map: {txt: package.module:function}`; a tokenizer is in "
@@ -232,8 +228,6 @@ def advice_on(key: str, model: str, value: object) -> str:
         return f"write `probability: {meant}`, or relative shares: `weight: {str(value).strip(' %')}`"
     if key == "filter" and isinstance(value, str) and is_callable_name(value):
         return "did you mean `select`?"
-    if key in ("transform", "transforms") and ":" in str(value):  # names of functions
-        return "did you mean `map`?"
     if key == "cost" and model == "Spec":
         return "it belongs in `batch`: `batch: {cost: …, max_cost: …}`; `costs` names expressions"
     if model == "Batch" and key in ("packing", "sample_packing", "packed"):
