@@ -118,6 +118,14 @@ def test_a_limit_in_the_spec_applies():
     assert len(samples("s.yaml", "-n", "9", "--set", "limit=2")) == 2
 
 
+@pytest.mark.parametrize("epoch", ["pass", "{pass: drop, reshuffle: true}"])
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_of_a_pass_of_several_ranks_as_many_samples_are_shown_as_asked(count, epoch):
+    elastic = ("--set", "elastic={ranks: 2, workers: 2}", "--set", f"epoch={epoch}")
+    off = ("--set", "dataset=[{name: a, shards: a-000.tar}]")
+    assert len(samples("s.yaml", "-n", str(count), *elastic, *off)) == count
+
+
 def test_functions_of_the_working_directory_are_found_and_run(folder):
     (folder / "mine_of_head.py").write_text("def f(sample):\n    return {'double': 2 * sample['cls']}\n")
     shown, _ = wdspec(

@@ -1,12 +1,14 @@
 """`wdspec stats` measures what costs read of made fields: passes use it, and other files are measured again."""
 
 import random
+import warnings
 
 import pytest
 from shardmaking import write_shard
 from tokenizers_made import END, trained, words
 
 import wdspec
+from wdspec.cli.samples import first_samples
 from wdspec.jobs.engine import LocalEngine
 from wdspec.jobs.stats import StatsJob
 from wdspec.steps import tokenize as module
@@ -59,6 +61,9 @@ def test_other_contents_of_a_file_are_measured_again_and_reported_until_then(fol
     assert measure(spec) == 2
     assert measure(spec) == 0
     mean = wdspec.load(spec).sources[0].mean_cost
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(list(first_samples(wdspec.load(spec), 2))) == 2  # without batches, nothing is measured
     library = trained("wordpiece")
     library.add_special_tokens([END])
     library.save("tokenizer.json")

@@ -55,7 +55,10 @@ def first_samples(
 
     log_skipped_errors()
     count = count if spec.limit is None else min(count, spec.limit)
-    reader = sample_reader(spec.model_copy(update={"limit": count}), workers=workers, as_files=as_files)
+    # A pass ends after as many samples over all ranks.
+    limit = count * (1 if spec.elastic is None else spec.elastic.ranks)
+    limit = limit if spec.limit is None else min(limit, spec.limit)
+    reader = sample_reader(spec.model_copy(update={"limit": limit}), workers=workers, as_files=as_files)
     batches = reader.plan.timeline.end(0)
     budgets = reader.budgets.values()
     columns = skip_columns(
