@@ -107,7 +107,9 @@ def test_500_batches_are_those_of_one_process_while_actors_and_a_node_are_lost(t
                 killed = None
                 step = len(found) - 1
                 if step in kills:
-                    killed = dice.choice(find_actors())
+                    while not (actors := find_actors()):  # the one that replaces the last is still starting
+                        time.sleep(0.05)
+                    killed = dice.choice(actors)
                     killed.kill()
                 if step == node_at:
                     killed = cluster.nodes.pop(0)
