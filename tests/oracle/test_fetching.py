@@ -85,14 +85,18 @@ def test_maps_of_lists_and_parts_of_recordings_are_those_of_the_model(name, entr
         "where": 'json.messages.length > 2 and "user" in json.messages[:].role',
     }
     spec = {"seed": 5, "dataset": [source | more], "batch": batch, "epoch": {"batches": 5}}
-    spec["elastic"] = {"ranks": 2, "workers": 2}
+    check_on_other_topologies(spec)
+
+
+def check_on_other_topologies(spec):
+    """Read a spec on one and two ranks, with threads, and from states of other ranks."""
     legs = [
         fuzz.Leg(2),
         fuzz.Leg(1, 2, threads=True),
         fuzz.Leg(1, origin=0, cut=4),
         fuzz.Leg(2, origin=2, cut=9),
     ]
-    trial = fuzz.Trial(spec, legs=legs)
+    trial = fuzz.Trial(spec | {"elastic": {"ranks": 2, "workers": 2}}, legs=legs)
     assert fuzz.is_valid(trial)
     assert fuzz.check(trial) is None
 
@@ -124,16 +128,7 @@ def test_batches_by_the_sizes_of_pictures_are_those_of_the_model(batch, url, mis
         "errors": {"skip": "decode", "max_rate": 1},
     }
     spec = {"seed": 5, "dataset": [source], "batch": batch, "epoch": epoch}
-    spec["elastic"] = {"ranks": 2, "workers": 2}
-    legs = [
-        fuzz.Leg(2),
-        fuzz.Leg(1, 2, threads=True),
-        fuzz.Leg(1, origin=0, cut=4),
-        fuzz.Leg(2, origin=2, cut=9),
-    ]
-    trial = fuzz.Trial(spec, legs=legs)
-    assert fuzz.is_valid(trial)
-    assert fuzz.check(trial) is None
+    check_on_other_topologies(spec)
 
 
 @pytest.mark.long

@@ -660,7 +660,7 @@ class Windows(Part[Sample]):
         draws: draws the samples; None in a pass.
         reopen: returns the part below from its state at the start of a window, and how this began.
         is_staged: whether a stage below draws the samples itself. Then no window is read ahead.
-        decodes_first: whether samples have to be decoded to be measured, or headers of their objects requested.
+        waits: whether measuring takes long: samples are decoded for it, or headers of their objects requested.
         find: in a pass, returns where the m-th batch is; None after the last batch of the slot.
         name_of: names the samples, to keep copies apart; None to not do so.
     """
@@ -674,14 +674,14 @@ class Windows(Part[Sample]):
         draws: SectionDraws | None = None,
         reopen: Callable[[bytes, Begun], Slot[Candidate]] | None = None,
         is_staged: bool = False,
-        decodes_first: bool = False,
+        waits: bool = False,
         find: Callable[[int], WindowPlace | None] | None = None,
         name_of: NameOf | None = None,
     ) -> None:
         super().__init__(below)
         self._planner, self._keys, self._find = planner, keys, find
         self._draws, self._reopen, self._is_staged = draws, reopen, is_staged
-        self._decodes_first = decodes_first
+        self._waits = waits
         self._start = bytes(below.pack())
         """The state of the part below before the window."""
         self._number, self._given, self._check = place.turn, place.ordinal, 0
@@ -855,7 +855,7 @@ class Windows(Part[Sample]):
         start = time.perf_counter()
         samples = window.read_all()
         seconds = time.perf_counter() - start
-        if seconds > _LONG and self._decodes_first and not _logged:
+        if seconds > _LONG and self._waits and not _logged:
             _logged.append(seconds)
             log.info(
                 "the first batch waited %.0f s until a window of %d samples was decoded and measured; the next windows "
@@ -871,7 +871,7 @@ class Windows(Part[Sample]):
         Only if measuring them takes long: otherwise, this is as fast as it can be.
         """
         window = self._window
-        if not self._decodes_first or self._is_staged or window is None or not window.is_read:
+        if not self._waits or self._is_staged or window is None or not window.is_read:
             return
         if self._following is None:
             begun = None if self._draws is None else self._draws.foresee(m)
