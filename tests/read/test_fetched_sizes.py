@@ -12,6 +12,7 @@ from servers.objects import PAGE, ObjectServer
 
 import wdspec
 from wdspec.base.errors import FieldError, UsageError
+from wdspec.fields.codecs.image_decoder import image_size
 from wdspec.storage.objects import START
 
 SIDES = [(8 + 7 * at % 40, 8 + 11 * at % 50) for at in range(48)]
@@ -169,6 +170,27 @@ def test_more_is_read_where_a_header_is_not_whole(server, folder):
     wanted = {each.get("range") for each in server.headers}
     assert wanted >= {f"bytes=0-{START - 1}", f"bytes={START}-{4 * START - 1}", None}
     assert [keys for keys, _ in found] in ([["0"], ["1"]], [["1"], ["0"]])
+
+
+@pytest.mark.parametrize(
+    "options", [{"quality": 100}, {"lossless": True}, {"quality": 100, "exif": b"Exif\0\0"}, {}]
+)
+def test_the_start_of_a_webp_has_its_size(server, folder, options):
+    """Of its three kinds and an animation, as Pillow reads it from all bytes."""
+    picture = Image.fromarray(np.random.default_rng(1).integers(0, 256, (301, 402, 3), np.uint8))
+    more = options or {
+        "save_all": True,
+        "append_images": [picture.rotate(90, expand=False)],
+        "lossless": True,
+    }
+    file = io.BytesIO()
+    picture.save(file, "WEBP", **more)
+    server.objects["a.webp"] = file.getvalue()
+    assert len(file.getvalue()) > START
+    assert Image.open(file).size == image_size(file.getvalue()[:30]) == (402, 301)
+    serve(folder, ["a.webp"])
+    read(spec_of(folder, server.url, batch={"window": 1, "max_cost": 130_000}, epoch={"batches": 1}))
+    assert {each.get("range") for each in server.headers} == {f"bytes=0-{START - 1}", None}
 
 
 def test_what_has_no_object_is_in_no_batch_or_has_the_default(server, folder):

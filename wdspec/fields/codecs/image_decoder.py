@@ -249,6 +249,8 @@ def image_size(data: bytes, extension: str = "") -> tuple[int, int]:
     at = _find_frame(data)
     if at is not None:
         return int.from_bytes(data[at + 7 : at + 9], "big"), int.from_bytes(data[at + 5 : at + 7], "big")
+    if (size := _find_canvas(data)) is not None:
+        return size
     return _open(io.BytesIO(data), data, extension).size
 
 
@@ -260,6 +262,21 @@ def _find_frame(data: bytes) -> int | None:
         if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
             return at
         at += 1 if marker == 0xFF else 2 + int.from_bytes(data[at + 2 : at + 4], "big")
+    return None
+
+
+def _find_canvas(data: bytes) -> tuple[int, int] | None:
+    """Return (width, height) of a WebP from its first chunk (RFC 9649), or None. Pillow needs all of its bytes."""
+    kind, bits = data[12:16], int.from_bytes(data[21:25], "little")
+    if len(data) < 30 or data[:4] != b"RIFF" or data[8:12] != b"WEBP":
+        return None
+    if kind == b"VP8X":
+        return int.from_bytes(data[24:27], "little") + 1, int.from_bytes(data[27:30], "little") + 1
+    if kind == b"VP8L" and data[20] == 0x2F:
+        return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
+    if kind == b"VP8 " and data[23:26] == b"\x9d\x01\x2a":
+        sides = int.from_bytes(data[26:28], "little") & 0x3FFF, int.from_bytes(data[28:30], "little") & 0x3FFF
+        return sides if all(sides) else None
     return None
 
 
