@@ -50,6 +50,17 @@ def test_process_writes_shards_that_have_the_objects(tmp_path, server):
     assert server.requests == {f"/ok/{name}": 1 for name in range(3)}
 
 
+@pytest.mark.parametrize("policy", ["skip", "none"])
+def test_check_lists_the_objects_that_are_lost_and_not_the_samples_that_name_none(tmp_path, server, policy):
+    spec = spec_of(tmp_path, server, ["ok/0", "status-404/a", None, "status-410/b"], missing=policy)
+    report = json.loads(within("check", spec, "--format", "json", folder=tmp_path)[0])
+    found = [(each["key"], each["field"], each["severity"]) for each in report["problems"]]
+    assert found == [("001", "bin", "warning"), ("003", "bin", "warning")]
+    assert report["totals"] == [{"source": "a", "code": "D340", "problems": 2}]
+    within("check", spec, "--strict", folder=tmp_path, code=1)
+    within("check", spec, "--strict", "--ignore", "D340", folder=tmp_path)
+
+
 @pytest.mark.parametrize("shards", ["rows.tar", "rows.parquet"])
 def test_process_keeps_the_bytes_of_decoded_objects_that_no_step_changes(tmp_path, shards):
     (tmp_path / "objects").mkdir()

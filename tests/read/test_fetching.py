@@ -171,6 +171,27 @@ LACKING = [{"url": None}, {"url": ""}, {"url": "  "}, {}, {"url": "status-404/x"
 
 
 @pytest.mark.parametrize("lacking", LACKING)
+@pytest.mark.parametrize(
+    ("policy", "becomes"), [("skip", "its sample is left out"), ("none", "it becomes None")]
+)
+def test_an_object_that_is_lost_is_reported_and_a_reference_that_is_null_is_not(
+    server, tmp_path, caplog, lacking, policy, becomes
+):
+    shard = jsonl(tmp_path / "a.jsonl", [{"url": "ok/0"}, *[lacking] * 9, {"url": "ok/2"}])
+    entry = {"url": "url", "root": server.url, "missing": policy}
+    _, stats = read(shard, entry, 11 if policy == "none" else 2)
+    said = [record.getMessage() for record in caplog.records]
+    if not (lacking.get("url") or "").strip():
+        assert (stats.lost, said) == (0, [])
+        return
+    assert stats.lost == 9
+    numbers = [line.partition("lost object (D262 no. ")[2].partition(" ")[0] for line in said]
+    assert numbers == ["1", "2", "3", "4", "8"]
+    assert f"`fetch: bin`: there is no object `{server.url}/{lacking['url']}`" in said[0]
+    assert f"; {becomes} [source" in said[0]
+
+
+@pytest.mark.parametrize("lacking", LACKING)
 def test_missing_says_what_becomes_of_a_sample_without_an_object(server, tmp_path, lacking):
     shard = jsonl(tmp_path / "a.jsonl", [{"url": "ok/0"}, lacking, {"url": "ok/2"}])
     entry = {"url": "url", "root": server.url}

@@ -187,6 +187,13 @@ _INSTRUMENTS = (
     ),
     _Instrument("wdspec.skips", "counter", "{error}", "Errors skipped.", _skips),
     _Instrument("wdspec.drops", "counter", "{sample}", "Samples that the spec drops.", _drops),
+    _Instrument(
+        "wdspec.lost",
+        "counter",
+        "{object}",
+        "Objects of `fetch` that do not exist, where `missing` allows that.",
+        _of_sources(lambda s: s.lost),
+    ),
 )
 
 

@@ -113,6 +113,8 @@ class SourceCounts:
     measured_cost: float = 0
     measured_squares: float = 0
     unjoined: int = 0
+    lost: int = 0
+    """Objects of `fetch` that do not exist, where `missing` allows that."""
 
     def plus(self, counts: PackedCounts) -> Self:
         """Return the sum."""
@@ -138,6 +140,7 @@ class ErrorBudget(SourceCounts):
     """How many objects in a row access was denied to."""
     _said: frozenset[str] = frozenset()
     """The messages of skips that were logged."""
+    _warns_of_lost = True
 
     def __init__(self, errors: Errors, source: str) -> None:
         super().__init__()
@@ -210,24 +213,41 @@ class ErrorBudget(SourceCounts):
                     "file, or remove `log`"
                 ) from cause
         self.skipped[code] += 1
-        count = self.skipped[code]
-        if count <= 3 or not count & (count - 1):
-            where = str(WdspecError("", source=self.source, **place)).strip()
-            text = " ".join(str(error).split())  # in one line, whatever names and messages of users contain
-            has_place = isinstance(error, WdspecError) or where in text  # other errors may not show it
-            is_worker = parent_process() is not None
-            log.warning(
-                "skipped (%s no. %d of source %r%s): %s%s",
-                code,
-                count,
-                self.source,
-                f" in process {os.getpid()}" if is_worker else "",  # each worker counts its own
-                f"again {where}" if text in self._said else text,
-                "" if has_place or text in self._said else f" {where}",
-                extra=log_fields(error, code=code, source=self.source, **place),
-            )
-            self._said |= {text}
+        self._warn("skipped", code, self.skipped[code], error, place)
         self._check(error)
+
+    def note_lost(self, error: FieldError, **place: Any) -> None:
+        """Count an object that does not exist, where `missing` allows that.
+
+        Args:
+            error: says which one, and what becomes of it.
+            place: where in the data, as for `WdspecError`.
+        """
+        self.lost += 1
+        if self._warns_of_lost:
+            tell_place(error, source=self.source, **place)
+            self._warn("lost object", error.code, self.lost, error, place)
+
+    def _warn(self, what: str, code: str, count: int, error: Exception, place: dict[str, Any]) -> None:
+        """Log the first errors of a kind, and then ever fewer."""
+        if count > 3 and count & (count - 1):
+            return
+        where = str(WdspecError("", source=self.source, **place)).strip()
+        text = " ".join(str(error).split())  # in one line, whatever names and messages of users contain
+        has_place = isinstance(error, WdspecError) or where in text  # other errors may not show it
+        is_worker = parent_process() is not None
+        log.warning(
+            "%s (%s no. %d of source %r%s): %s%s",
+            what,
+            code,
+            count,
+            self.source,
+            f" in process {os.getpid()}" if is_worker else "",  # each worker counts its own
+            f"again {where}" if text in self._said else text,
+            "" if has_place or text in self._said else f" {where}",
+            extra=log_fields(error, code=code, source=self.source, **place),
+        )
+        self._said |= {text}
 
     def _is_of_another(self, error: Exception) -> bool:
         """Whether an error is one of another source: that of a companion, whose own policy does not skip it."""
@@ -269,7 +289,9 @@ class ErrorBudget(SourceCounts):
 
     def without_log(self) -> ErrorBudget:
         """Return a new budget for a second reading of samples whose errors are already logged."""
-        return ErrorBudget(self.errors.model_copy(update={"log": None}), self.source)
+        other = ErrorBudget(self.errors.model_copy(update={"log": None}), self.source)
+        other._warns_of_lost = False
+        return other
 
     def _check(self, error: Exception) -> None:
         skips = sum(self.skipped.values())

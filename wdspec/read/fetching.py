@@ -17,7 +17,7 @@ import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
@@ -518,7 +518,7 @@ class Objects:
         def take(raw: Sample, waiting: deque[StartedSample] | None) -> Sample | None:
             try:
                 started = waiting.popleft() if waiting else self.start(measure, raw, now=True)
-                found = started.take(raw)
+                found = started.take(raw, partial(budget.note_lost, url=raw["__url__"], key=raw["__key__"]))
                 if any(found.values()):
                     budget.refusals = 0
                 return found
@@ -740,8 +740,12 @@ class StartedSample:
         self._count = sum(len(fetches) for _, fetches, _ in self.fetches)
         ahead.note(1, self._count)
 
-    def take(self, raw: Sample) -> dict[str, Any]:
+    def take(self, raw: Sample, note_lost: Callable[[FieldError], None]) -> dict[str, Any]:
         """Wait for the objects, and return them by field.
+
+        Args:
+            raw: the sample.
+            note_lost: called with the error of an object that does not exist, where `missing` allows that.
 
         Raises:
             LeftOutError: the sample is to be left out.
@@ -762,7 +766,9 @@ class StartedSample:
                     )
                 taken: list[bytes | None] = []
                 while fetches:
-                    taken.append(_take(field, fetches.popleft(), len(taken) if is_list else None, raw))
+                    taken.append(
+                        _take(field, fetches.popleft(), len(taken) if is_list else None, raw, note_lost)
+                    )
                 found[field.name] = taken if is_list else taken[0]
             ahead = self.ahead
         finally:
@@ -790,12 +796,18 @@ def _unpack(packed: Any) -> Any:
     return None if packed is None else unpack_size(packed)
 
 
-def _take(field: FetchedField, fetch: Fetch | None, at: int | None, raw: Sample) -> bytes | None:
+def _take(
+    field: FetchedField,
+    fetch: Fetch | None,
+    at: int | None,
+    raw: Sample,
+    note_lost: Callable[[FieldError], None],
+) -> bytes | None:
     """Return an object of a field; None if there is none and `missing` allows it.
 
     Args:
         at: its number in a list; None without one.
-        raw: the sample.
+        raw, note_lost: as in `StartedSample.take`.
     """
     why = f"`{field.entry.url}` is null or empty, or the sample lacks it{_or_each(field.entry)}"
     try:
@@ -806,6 +818,9 @@ def _take(field: FetchedField, fetch: Fetch | None, at: int | None, raw: Sample)
                 return data
             except MissingObject as error:
                 why = error.message
+                becomes = {"skip": "its sample is left out", "none": "it becomes None"}.get(field.missing)
+                if becomes and not (field.of_header and field.missing == "none"):  # it is read once more
+                    note_lost(field.place(FieldError(f"{why}; {becomes}", code="D262", **error.place), at))
         if field.missing == "none":
             if not field.trial.is_over:
                 keys = (

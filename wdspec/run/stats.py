@@ -68,6 +68,9 @@ class SourceStats:
     """Its share of the cost of all sources; None if batches have no cost, or none was read."""
     planned_cost_share: float | None = None
     """What `cost_share` becomes if the samples cost what `mean_cost` says, with `mix: {shares_in: cost}`."""
+    lost: int = 0
+    """Objects of `fetch` that do not exist, where `missing: skip` leaves out their samples, or `missing: none` gives
+    None. Null and empty references are no objects."""
     unjoined: int = 0
     """Samples of partners (`join`) that the source lacks, which are not read. They are counted in each pass, at the end
     of a shard that was read from its start."""
@@ -385,6 +388,7 @@ def _left_of(source: SourceStats) -> dict[str, int]:
     return {
         **source.dropped,
         **source.skipped,
+        **({"lost": source.lost} if source.lost else {}),
         **({"unjoined": source.unjoined} if source.unjoined else {}),
     }
 

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from wdspec.base.amounts import pluralize
-from wdspec.base.errors import ShardError, UsageError, WdspecError, find_lack
+from wdspec.base.errors import FieldError, ShardError, UsageError, WdspecError, find_lack
 from wdspec.formats.blocks import BLOCK, Blocks
 from wdspec.formats.compression import Compression, compression_of, format_of
 from wdspec.formats.decompress import decompress
@@ -98,6 +98,10 @@ class _ProblemBudget(ErrorBudget):
             raise error
         self._reading.note(error, cause, **place)
         self.skipped[code_of(error, cause)] += 1
+
+    def note_lost(self, error: FieldError, **place: Any) -> None:
+        error.code = "D340"  # a warning
+        self._reading.note(error, "decode", **place)
 
 
 class _Reading:
