@@ -6,12 +6,12 @@ import io
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from wdspec.base.amounts import join_names, show_value
-from wdspec.base.errors import FieldError, SpecError, UsageError, did_you_mean
+from wdspec.base.errors import FieldError, SpecError, UsageError, did_you_mean, nearest
 from wdspec.base.files import open_regular
 from wdspec.base.text_rows import RowError, read_csv
 from wdspec.base.trials import Trial
@@ -46,9 +46,10 @@ def make_label(
             raise SpecError(f"`label`: `{alias}` {what}; correct `aliases`" + _where(file))
         numbers[alias] = numbers[name]
     are_words = not any(name.isdecimal() for name in numbers)
+    unseen = set(numbers)
+    """The names that none of the first samples has."""
     trial = Trial(partial(_describe_unknown, numbers, unknown, _where(file)), _MOST)
-    spelling = Trial(partial(_describe_spelling, _where(file), unknown), 0.01)  # one sample is enough
-    spelled = {} if unknown == "error" else {_fold(name): name for name in numbers}
+    spelling = Trial(partial(_describe_spelling, unseen, unknown, _where(file)))
 
     def label(name: Any) -> int:
         found = numbers.get(name) if name.__class__ is str else None
@@ -56,6 +57,7 @@ def make_label(
             found = find(name)
         elif not trial.is_over:
             trial.note(None)
+            unseen.discard(name)
         return found
 
     def find(name: Any) -> int:
@@ -65,6 +67,7 @@ def make_label(
         text = str(name).strip()  # files of text often end with a line feed
         if text in numbers:
             trial.note(None)
+            unseen.discard(text)
             return numbers[text]
         if not isinstance(name, str) and are_words and name in numbers.values():
             raise FieldError(
@@ -73,8 +76,8 @@ def make_label(
             )
         if unknown != "error":
             trial.note(text)
-            meant = spelled.get(_fold(text))
-            spelling.note(meant and f"{show_value(text, 60)}, but {show_value(meant, 60)}")
+            if len(unseen) < len(numbers):  # otherwise, `trial` reports all of them
+                spelling.note(text)
             return unknown
         hint = did_you_mean(text, numbers) or "add it to `aliases`, or write `unknown: -100`"
         raise FieldError(f"`label` has no class {show_value(text, 60)}{_where(file)}; {hint}")
@@ -97,16 +100,28 @@ def _describe_unknown(
     )
 
 
-def _describe_spelling(where: str, unknown: object, samples: int, found: Counter[str]) -> str:
+def _describe_spelling(
+    unseen: Collection[str], unknown: object, where: str, samples: int, found: Counter[str]
+) -> str:
+    meant = {name: find_name(name, unseen) or nearest(name, unseen, _NEAR) for name in found}
+    pairs = [f"{show_value(name, 60)}, but {show_value(near, 60)}" for name, near in meant.items() if near]
     return (
-        f"`label` has no class{where} for {join_names(found)}, and gives {unknown}; add the spelling of the data to "
+        f"`label` has no class{where} for {join_names(pairs)}, and gives {unknown}; add the spelling of the data to "
         "`aliases`, or correct it there"
-    )
+    ) * bool(pairs)
 
 
-def _fold(name: str) -> str:
-    """A name without what spellings differ in."""
-    return " ".join(re.split(r"[\s_-]+", name.casefold()))
+_NEAR = 0.8
+"""How similar a name in the data is to one that the first samples do not have, if they are probably the same."""
+
+
+def find_name(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name that differs only in letter case, blanks, hyphens and underscores."""
+
+    def fold(name: str) -> str:
+        return " ".join(re.split(r"[\s_-]+", name.casefold()))
+
+    return next((each for each in known if fold(each) == fold(name)), None)
 
 
 def _where(file: str | None) -> str:

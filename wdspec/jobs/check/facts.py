@@ -27,6 +27,8 @@ from wdspec.urls.urls import ShardUrl
 
 CLASS_NAMES = ("label", "class", "cls", "cls2", "category", "class_id", "label_id")
 """Names of fields, and of entries of JSON, that hold the class of a sample; the first existing one counts."""
+IGNORED = -100
+"""The class that losses leave out."""
 MOST_KINDS = 200
 """Maximum number of different shapes, layouts or modes to count; real data has a handful."""
 MOST_SIZES = 5_000
@@ -208,6 +210,8 @@ class SampleFacts(BaseModel):
     """Counts of shards by the columns of a table that are read, as JSON; nothing for other formats."""
     classes: Kinds = Field(default_factory=dict)
     """Counts by number and name of the class, joined by a space, of samples that have both."""
+    names: dict[str, dict[str, int]] = Field(default_factory=dict)
+    """Counts by name of a class, for each field that `label` makes with `unknown`."""
     fields: dict[str, FieldFacts] = Field(default_factory=dict)
 
     def add(self, other: SampleFacts) -> None:
@@ -222,6 +226,9 @@ class SampleFacts(BaseModel):
         merge(self.layouts, other.layouts)
         merge(self.columns, other.columns)
         merge(self.classes, other.classes, MOST_CLASSES)
+        for name, counts in other.names.items():
+            known = self.names.setdefault(name, {})
+            known.update({each: known.get(each, 0) + count for each, count in counts.items()})
         for name, facts in other.fields.items():
             self.fields.setdefault(name, FieldFacts()).add(facts)
 
@@ -321,6 +328,7 @@ class CheckedSource:
             **self.facts.counts(),
             "dropped_by": self.facts.causes,
             "fields": self.facts.fields,
+            **({"names": self.facts.names} if self.facts.names else {}),
         }
 
     @property

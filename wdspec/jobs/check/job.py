@@ -14,6 +14,7 @@ from wdspec.base.errors import SpecError, WdspecError
 from wdspec.base.user_code import secure_mode
 from wdspec.fields.extensions import NamingWithAsides
 from wdspec.jobs.check import judge_samples, judge_sources
+from wdspec.jobs.check.class_names import unknown_classes
 from wdspec.jobs.check.facts import (
     MOST_EXAMPLES,
     MOST_LISTED,
@@ -62,6 +63,7 @@ JUDGEMENTS: tuple[Judgement, ...] = (
     judge_sources.expected_counts,
     judge_sources.few_left,
     judge_sources.unstackable_values,
+    unknown_classes,
 )
 """Judgements on the facts of all shards."""
 
@@ -201,7 +203,13 @@ def check_data(
         for judgement in JUDGEMENTS:
             problems += judgement(collection)
         tries = {} if shards is None else try_samples(listed, shards, everywhere=True)
-        problems += [DataProblem("W531", each, name) for name, found in tries.items() for each in found]
+        listed_names = {problem.source for problem in problems if problem.code == "D341"}
+        problems += [
+            DataProblem("W531", each, name)
+            for name, found in tries.items()
+            for each in found
+            if not (name in listed_names and each.startswith("`label`"))  # D341 has the same, of more samples
+        ]
         return CheckReport(collection, problems, +hidden)
 
 

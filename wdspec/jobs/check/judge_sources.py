@@ -24,6 +24,7 @@ from wdspec.fields.measures import FINISHED, Measures
 from wdspec.formats.tables import compare_kinds
 from wdspec.jobs.check.facts import (
     CLASS_NAMES,
+    IGNORED,
     CheckedData,
     CheckedSource,
     DataProblem,
@@ -275,6 +276,7 @@ def lone_classes(collection: CheckedData) -> Iterator[DataProblem]:
         numbers = {int(text): seen for text, seen in facts.classes.items() if text.lstrip("-").isdigit()}
         if len(numbers) < len(facts.classes):
             continue
+        numbers.pop(IGNORED, None)
         count = sum(seen.times for seen in numbers.values())
         for number, seen, others in collection.first(source, "D310", _find_lone(numbers, count)):
             message = (

@@ -28,6 +28,7 @@ from wdspec.formats.statistics import Verification
 from wdspec.formats.tar.headers import read_header, to_text
 from wdspec.formats.tar.members import member_at
 from wdspec.formats.tar.reader import splitter
+from wdspec.jobs.check.class_names import ClassNames
 from wdspec.jobs.check.facts import DataProblem, SampleFacts, SamplePlace, Seen, ShardFacts
 from wdspec.jobs.check.token_widths import TokenWidths
 from wdspec.jobs.check.values import SampleWatch
@@ -229,6 +230,7 @@ class _Reading:
     def _read(
         self, opened: RawSamples, watch: SampleWatch, process: Process | None, torn: bool, budget: ErrorBudget
     ) -> Process | None:
+        names = ClassNames(self.look.parts.transform.fields, watch.facts)
         following, dropped, missing = opened.next_offset, budget.dropped.total(), budget.dropped["missing"]
         for raw in opened:
             index, offset, following = opened.next_index - 1, following, opened.next_offset
@@ -266,6 +268,7 @@ class _Reading:
                 self.note(error, "map")
             else:
                 if sample is not None:
+                    names.look(raw)
                     watch.decoded(sample, raw, index, offset)
                 elif budget.dropped["missing"] > missing:
                     naming = self.look.parts.transform.fields.naming

@@ -21,6 +21,7 @@ from wdspec.fields.values import Audio, describe, describe_shape, is_array, is_i
 from wdspec.formats.tar.headers import to_text
 from wdspec.jobs.check.facts import (
     CLASS_NAMES,
+    IGNORED,
     MOST_CLASSES,
     MOST_KINDS,
     MOST_SIZES,
@@ -305,8 +306,9 @@ class FieldWatch:
 
     def _classes(self, values: Sequence[Any], samples: Rows, rows: Sequence[int]) -> None:
         facts = self._facts
-        if self._is_class and not isinstance(values[0], str) and min(values) < 0:
-            row = next(at for at, value in enumerate(values) if value < 0)
+        is_number = self._is_class and not isinstance(values[0], str)
+        wrong = (at for at, value in enumerate(values) if value < 0 and value != IGNORED)
+        if is_number and min(values) < 0 and (row := next(wrong, None)) is not None:
             samples.add_problem(
                 "D209",
                 f"the class {values[row]} is below 0: losses do not accept it as an index",

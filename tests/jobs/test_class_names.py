@@ -1,0 +1,60 @@
+"""`check` lists the names that `label` has no class for, and the aliases and classes that no sample has."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commandline import within
+
+
+def problems_of(
+    folder: Path, label: dict[str, Any], names: list[str | None], shards: int = 1, *options: object
+) -> list[str]:
+    """What `check` says of samples with these names, by D341 and W531, in shards with all of them each."""
+    for shard in range(shards):
+        rows = [{"kind": name, "n": number} for number, name in enumerate(names)]
+        (folder / f"a-{shard}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    make = {"class_id": {"label": "kind", "unknown": -100, **label}}
+    spec = {"dataset": [{"name": "a", "shards": "a-*.jsonl", "make": make}], "fields": ["n", "class_id"]}
+    (folder / "s.yaml").write_text(json.dumps(spec))
+    report = json.loads(within("check", "s.yaml", "--format", "json", *options, folder=folder)[0])
+    assert {each["code"] for each in report["problems"]} <= {"D301", "D304", "D341", "W512", "W531"}
+    return [each["message"] for each in report["problems"] if each["code"] in ("D341", "W531")]
+
+
+def test_a_misspelled_alias_is_named_with_the_name_that_it_misses(tmp_path: Path) -> None:
+    label = {"names": ["cat", "dog"], "aliases": {"pupppy": "dog"}}
+    [said] = problems_of(tmp_path, label, ["cat", "dog", "puppy", "puppy", "owl"], 2)
+    assert said == (
+        "`make: class_id`: 6 of 10 samples have a name that is no class, and get -100: 'puppy' (4), 'owl' (2); "
+        "no sample has 'pupppy'; did you write 'pupppy' for 'puppy'?"
+    )
+
+
+def test_classes_that_no_sample_has_are_listed_if_all_shards_were_read(tmp_path: Path) -> None:
+    label, names = {"names": ["cat", "dog", "zebra"]}, ["cat", "dog", "owl"]
+    [said] = problems_of(tmp_path, label, names, 2)
+    assert said.endswith(
+        ": 'owl' (2); no sample has 'zebra'; correct `aliases`, or add the names that are classes to it"
+    )
+    [said] = problems_of(tmp_path, label, names, 2, "--sample", 1)
+    assert "zebra" not in said
+
+
+@pytest.mark.parametrize(
+    "label", [{"names": ["cat", "dog", "owl"]}, {"names": ["cat", "dog"], "unknown": "error"}]
+)
+def test_names_that_are_all_classes_are_no_problem_and_neither_are_classes_without_samples(
+    tmp_path: Path, label: dict[str, Any]
+) -> None:
+    assert problems_of(tmp_path, label, ["cat", "dog", " cat\n", "dog"]) == []
+
+
+def test_minus_100_is_no_negative_class_as_losses_leave_it_out(tmp_path: Path) -> None:
+    """`label` itself proposes it for names that are no class."""
+    rows = [{"cls": number} for number in (0, -100, 1, -1)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "s.yaml").write_text(json.dumps({"dataset": [{"shards": "a.jsonl"}]}))
+    report = json.loads(within("check", "s.yaml", "--format", "json", folder=tmp_path, code=1)[0])
+    assert [each["key"] for each in report["problems"] if each["code"] == "D209"] == ["a/3"]

@@ -1,0 +1,104 @@
+"""The names of classes in the data, compared with those that a step `label` with `unknown` knows."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+from wdspec.base.amounts import join_names, show_value
+from wdspec.base.errors import FieldError, SpecError, nearest
+from wdspec.fields.measures import Measures
+from wdspec.fields.samples import SampleFields
+from wdspec.jobs.check.facts import CheckedData, CheckedSource, DataProblem, SampleFacts
+from wdspec.spec.language.expressions import MISSING
+from wdspec.spec.language.making import Label, Recipe
+from wdspec.steps.label import find_name, read_classes
+
+MOST_NAMES = 1_000
+"""Maximum number of different names to count for a field; later ones are ignored."""
+MOST_SHOWN = 10
+
+
+class ClassNames:
+    """Counts the names that the steps `label` of a source get.
+
+    Args:
+        fields: the fields of the source.
+        facts: gets the counts.
+    """
+
+    def __init__(self, fields: SampleFields, facts: SampleFacts) -> None:
+        self._counted = [
+            (facts.names.setdefault(name, {}), Measures(fields, recipe.origins, recipe.origins))
+            for name, recipe in _labels_of({name: entry.recipe for name, entry in fields.made.items()})
+        ]
+
+    def look(self, raw: dict[str, Any]) -> None:
+        """Look at a raw sample that is delivered."""
+        for counts, measure in self._counted:
+            with suppress(FieldError):  # reported when the sample is read
+                for value in measure(raw) or ():
+                    if value is not None and value is not MISSING:
+                        name = str(value).strip()
+                        if name in counts or len(counts) < MOST_NAMES:
+                            counts[name] = counts.get(name, 0) + 1
+
+
+def _labels_of(recipes: Mapping[str, Recipe]) -> Iterator[tuple[str, Label]]:
+    for name, recipe in recipes.items():
+        if isinstance(recipe, Label) and recipe.unknown != "error":
+            yield name, recipe
+
+
+def unknown_classes(collection: CheckedData) -> Iterator[DataProblem]:
+    """One problem for the names that a step has no class for, and the names of the step that no sample has.
+
+    Sources whose steps are the same count together: their `aliases` may be in `defaults`.
+    """
+    steps: dict[tuple[str, str], list[tuple[CheckedSource, Label]]] = defaultdict(list)
+    for source in collection.own:
+        for name, recipe in _labels_of(source.source.make):
+            if source.facts.names.get(name):
+                of_classes = recipe.model_dump_json(exclude={"label"})
+                steps[name, of_classes].append((source, recipe))
+    for (name, _), found in steps.items():
+        sources, (recipe, *_) = zip(*found, strict=True)
+        counts = sum((Counter(source.facts.names[name]) for source in sources), Counter[str]())
+        try:
+            classes = read_classes(recipe.file or "") if recipe.names is None else recipe.names
+        except SpecError:  # reported when samples are read
+            continue
+        message = _compare(counts, [*classes], recipe, all(source.is_read_in_full for source in sources))
+        if message:
+            yield DataProblem("D341", f"`make: {name}`: {message}", sources[0].name, field=name)
+
+
+def _compare(counts: Counter[str], classes: list[str], recipe: Label, is_read_in_full: bool) -> str:
+    """Return what differs between the names in the data, with their counts, and those that a step knows."""
+    known = {*classes, *recipe.aliases}
+    unused = [name for name in (*recipe.aliases, *classes) if name not in counts]
+    unknown = [(name, count) for name, count in counts.most_common() if name not in known]
+    said, meant = [], {}
+    for name, _ in unknown[:MOST_SHOWN]:
+        if near := find_name(name, unused) or nearest(name, unused):
+            meant[name] = near
+    if unknown:
+        more = f", and {len(unknown) - MOST_SHOWN:,} more" * (len(unknown) > MOST_SHOWN)
+        shown = ", ".join(f"{show_value(name, 60)} ({count:,})" for name, count in unknown[:MOST_SHOWN])
+        lost = sum(count for _, count in unknown)
+        said.append(
+            f"{lost:,} of {counts.total():,} samples have a name that is no class, and get {recipe.unknown}: "
+            f"{shown}{more}"
+        )
+    lone = [name for name in unused if name in recipe.aliases or is_read_in_full or name in meant.values()]
+    if lone and (unknown or any(name in recipe.aliases for name in lone)):
+        more = f", and {len(lone) - MOST_SHOWN:,} more" * (len(lone) > MOST_SHOWN)
+        said.append(f"no sample has {', '.join(show_value(name, 60) for name in lone[:MOST_SHOWN])}{more}")
+    if meant:
+        pairs = join_names(
+            f"{show_value(near, 60)} for {show_value(name, 60)}" for name, near in meant.items()
+        )
+        return f"{'; '.join(said)}; did you write {pairs}?"
+    return "; ".join([*said, "correct `aliases`, or add the names that are classes to it"]) if said else ""
