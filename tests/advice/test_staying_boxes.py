@@ -101,3 +101,32 @@ def test_boxes_without_the_image_or_an_image_without_boxes_are_no_problem(
     tmp_path: Path, fields: list[str]
 ) -> None:
     assert not explain(tmp_path, of_parquet(tmp_path), fields=fields)
+
+
+def test_boxes_that_a_step_has_moved_are_delivered_in_place_of_those_that_stay(tmp_path: Path) -> None:
+    source = of_step(tmp_path)
+    source["make"]["cropped"]["boxes"] = {"moved": "boxes"}
+    [said] = explain(tmp_path, source, fields=["cropped", "boxes"])
+    assert "flips or crops `cropped`, but `boxes` stays as it is" in said
+    assert "`moved` of the step has the moved boxes: deliver it by `fields`, without `boxes`" in said
+    assert not explain(tmp_path, source, fields=["cropped", "moved"])
+    assert not explain(tmp_path, source)  # nothing says which of them are used
+
+
+def test_points_that_stay_beside_boxes_that_a_step_moves_are_added_to_it(tmp_path: Path) -> None:
+    source = of_step(tmp_path)
+    columns = {"image": [picture("jpeg")] * 3, "boxes": [BOX] * 3, "keypoints": [[[1.0, 2.0]]] * 3}
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+    source["make"]["cropped"]["boxes"] = {"moved": "boxes"}
+    [said] = explain(tmp_path, source, fields=["cropped", "moved", "keypoints"])
+    assert "but `keypoints` stays as it is" in said
+    [written] = re.findall(r"add `(.*?)` to the step", said)
+    source["make"]["cropped"] |= yaml.safe_load(f"{{{written}}}")
+    assert not explain(tmp_path, source, fields=["cropped", "moved", "points"])
+
+
+def test_records_that_have_moved_boxes_may_be_delivered_for_what_else_they_have(tmp_path: Path) -> None:
+    source = {**of_json(tmp_path), "decode": "rgb8"}
+    step = {"crop": "png", "size": 8, "hflip": 0.5, "boxes": {"moved": "json.objects[:].bbox"}}
+    source["make"] = {"cropped": step}
+    assert not explain(tmp_path, source, fields=["cropped", "moved", "json"])

@@ -122,6 +122,10 @@ def boxes_that_stay(spec: Spec, staying: Mapping[str, StayingBoxes]) -> Advices:
         )
         place = f'"{found.place}"' if "[" in found.place else found.place
         option = f"{found.kind}: {{{new}: {place}}}"
+        if found.moved is not None:
+            hint = f"`{found.moved}` of the step has the moved {found.kind}: deliver it by `fields`, without `{holder}`"
+            yield Advice(message, hint, source)
+            continue
         if found.decoder is None:
             hint, image = f"add `{option}` to the step", found.image
         else:

@@ -20,7 +20,7 @@ from wdspec.shards.shards import Shards
 from wdspec.spec.language.decoder_options import option_values
 from wdspec.spec.language.decoders import choose_decoder
 from wdspec.spec.language.expressions import EACH, MISSING, Path, describe_path
-from wdspec.spec.language.making import Crop
+from wdspec.spec.language.making import Crop, path_of
 from wdspec.spec.spec import Source, Spec
 
 MOST_SAMPLES = 20
@@ -46,6 +46,8 @@ class StayingBoxes(NamedTuple):
     """`boxes` or `points`."""
     fields: tuple[str, ...]
     """All fields of the sample."""
+    moved: str | None = None
+    """The field in which the step has them where they are after moving the image; None for none."""
 
 
 def find_staying_boxes(spec: Spec, shards: Shards) -> dict[str, StayingBoxes]:
@@ -75,17 +77,15 @@ def _moves(decoder: str | None) -> bool:
         return False
 
 
-def _lone_crops(source: Source) -> Iterator[str]:
-    """The images that the step `crop` makes, with nothing beside them."""
-    for name, recipe in source.make.items():
-        if isinstance(recipe, Crop) and not recipe.boxes and not recipe.points:
-            yield name
+def _crops(source: Source) -> dict[str, Crop]:
+    """The steps that crop and flip images, by the field of the image."""
+    return {name: recipe for name, recipe in source.make.items() if isinstance(recipe, Crop)}
 
 
 def _moves_images(source: Source) -> bool:
     decode = source.decode
     decoders = () if decode is None else (*decode.names, *decode.fields.values())
-    return any(_lone_crops(source)) or any(map(_moves, decoders))
+    return bool(_crops(source)) or any(map(_moves, decoders))
 
 
 def _find(spec: Spec, source: Source, fields: SampleFields, raw: dict[str, Any]) -> StayingBoxes | None:
@@ -97,13 +97,17 @@ def _find(spec: Spec, source: Source, fields: SampleFields, raw: dict[str, Any])
     asked = spec.to_tuple or spec.fields
     delivered = None if asked is None else {name for entry in asked for name in entry.split(";")}
     rules = fields.rules
-    moved: dict[str, str | None] = dict.fromkeys(_lone_crops(source))
+    crops = _crops(source)
+    moved: dict[str, str | None] = dict.fromkeys(crops)
     for name, suffix in stored.items():
         chosen = choose_decoder(rules.names, rules.fields, name, suffix)
         moved |= {name: chosen} if rules.makes_media(name, suffix) and _moves(chosen) else {}
     image = next((name for name in moved if delivered is None or name in delivered), None)
     if image is None:
         return None
+    step = crops.get(image)
+    parts = () if step is None else (*step.boxes.items(), *step.points.items())
+    beside = {path_of(origin): new for new, origin in parts}
     for name, suffix in stored.items():
         if (delivered is not None and name not in delivered) or rules.makes_media(name, suffix):
             continue
@@ -111,9 +115,11 @@ def _find(spec: Spec, source: Source, fields: SampleFields, raw: dict[str, Any])
             continue
         (value,) = Measures(fields, [(name,)], [(name,)])(raw) or (MISSING,)
         for path in _find_boxes({name: value}, ()):
+            if beside and (len(path) > 1 or (path in beside and delivered is None)):
+                continue  # what is trained on is moved, and its field may be delivered for what else it has
             kind = "points" if _words(path[-1]) & POINTS else "boxes"
             every = tuple(dict.fromkeys((*stored, *source.make)))
-            return StayingBoxes(image, moved[image], describe_path(path), kind, every)
+            return StayingBoxes(image, moved[image], describe_path(path), kind, every, beside.get(path))
     return None
 
 
