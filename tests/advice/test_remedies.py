@@ -174,7 +174,14 @@ def test_images_of_labels_are_resized_by_nearest_neighbour(folder, field, decode
 
 @pytest.mark.parametrize(
     ("samples", "more", "is_doubted"),
-    [(3, {}, True), (6, {}, False), (4, {}, False), (3, {"subset": "50%"}, False)],
+    [
+        (3, {}, True),
+        (60, {}, True),
+        (6, {}, False),
+        (4, {}, False),
+        (3, {"subset": "50%"}, False),
+        (3, {"where": "txt.length > 0"}, False),
+    ],
 )
 def test_samples_are_those_of_all_shards(folder, samples, more, is_doubted):
     for number in range(2):
@@ -182,12 +189,14 @@ def test_samples_are_those_of_all_shards(folder, samples, more, is_doubted):
     said = [each for each in advice(shards="a-{0..1}.tar", samples=samples, **more) if "W521" in each]
     assert len(said) == is_doubted
     if said:
-        assert "`samples: 3` is what the first shard of `a` has, of 2 shards; write `samples: 6`" in said[0]
+        assert f"`samples: {samples}` of `a`, but its first of 2 shards has 3; write `samples: 6`" in said[0]
 
 
-def test_samples_of_the_only_shard_are_not_doubted(folder):
+def test_samples_of_the_only_shard_are_those_that_it_has(folder):
     shard("a.tar", ["txt"])
     assert advice(shards="a.tar", samples=3) == []
+    [said] = advice(shards="a.tar", samples=4)
+    assert "W521 `samples: 4` of `a`, but its only shard has 3; write `samples: 3`" in said
 
 
 @pytest.mark.parametrize(

@@ -111,6 +111,13 @@ def test_shares_of_tokens_are_measured_and_shown_in_tokens(corpora):
     for name, documents in ids.items():
         mean = sum(map(len, documents)) / len(documents)
         assert found[name]["cost"] == pytest.approx(mean, rel=0.01)
+    (folder / "guess.yaml").write_text(
+        (folder / "train.yaml").read_text().replace("wiki,", "wiki, mean_cost: 9,")
+    )
+    assert (
+        "W109 `mean_cost: 9` of `wiki` is used, but stats.json has"
+        in within("validate", "guess.yaml", folder=folder)[0]
+    )
     shown, _ = within("explain", "train.yaml", folder=folder)
     assert re.search(r"source +of tokens +of samples", shown)
     assert [re.search(rf"{name} +([\d.]+)%", shown)[1] for name in ids] == ["60.00", "30.00", "10.00"]

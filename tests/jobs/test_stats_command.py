@@ -489,6 +489,32 @@ def test_missing_measurements_cause_a_warning(folder, old, new, says):
     assert "= run `wdspec stats SPEC`" in out
 
 
+@pytest.mark.parametrize(
+    ("declared", "says"),
+    [
+        ("samples: 600", "`samples: 600` of `a` is used, but s.stats.json has measured 60"),
+        ("samples: 6", "`samples: 6` of `a` is used, but s.stats.json has measured 60"),
+        (
+            "samples: 600, subset: 50%",
+            "`samples: 600` of `a` is used, but s.stats.json has measured 60",
+        ),
+        ("samples: 30, subset: 50%", None),  # of those that are left
+        ("samples: 62", None),  # rounded
+        ("bytes: 1GB", "`bytes: 1,000,000,000` of `a` is used, but s.stats.json has measured"),
+    ],
+)
+def test_a_number_that_a_spec_declares_is_compared_with_the_measured_one(folder, declared, says):
+    measure()
+    (folder / "s.yaml").write_text(SPEC.replace("{name: a", f"{{name: a, {declared}"))
+    found = [str(each) for each in wdspec.validate("s.yaml") if each.code == "W109"]
+    assert len(found) == (says is not None)
+    if says:
+        assert says in found[0]
+        assert f"remove `{declared.partition(':')[0]}`, or run" in found[0]
+        with pytest.warns(UserWarning, match="W109"):
+            wdspec.load("s.yaml")
+
+
 @pytest.mark.parametrize("policy", ["skip", "{max_rate: 0.1}", "{skip: [decode]}"])
 def test_a_changed_error_policy_keeps_measurements_valid(folder, policy):
     measure()

@@ -515,6 +515,7 @@ ELSEWHERE = {
     **{f"W52{number}": "advice/test_remedies" for number in (0, 1, 2, 3, 4)},
     "W103": "test_hostile_specs",
     "W108": "jobs/test_stats_command",
+    "W109": "jobs/test_stats_command",
     "W110": "cli/test_validate_command",
     "W111": "test_units",
     "W417": "test_left_in",

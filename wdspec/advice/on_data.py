@@ -24,6 +24,7 @@ from wdspec.spec.language.decoders import (
     split_decoder,
     split_packing,
 )
+from wdspec.spec.measurements import ROUNDED
 from wdspec.spec.problems import list_names
 from wdspec.spec.rules.fields import decoders_of, describe_interpolated, field_names, files_of, image_of
 from wdspec.spec.rules.rule import rule
@@ -335,15 +336,19 @@ def interpolated_labels(spec: Spec) -> Advices:
 
 
 @rule("W521", needs="spec measures shards")
-def samples_of_one_shard(spec: Spec, measures: Measures, shards: Shards) -> Advices:
-    """Sources whose `samples` is the number of one of several shards."""
-    for source in spec.sources:
+def samples_of_other_shards(spec: Spec, measures: Measures, shards: Shards) -> Advices:
+    """Sources whose `samples` is not what their shards have, if the others are like the first one."""
+    for source in spec.sources if spec.stats is None else ():
         count, measured = len(shards.lists[source.name]), measures.get(source.name)
-        if source.samples is None or count < 2 or measured is None or not measured.whole:
+        if source.samples is None or measured is None or not measured.whole or "dropped" in source.drops:
             continue
-        if source.samples == measured.samples and not _selecting_keys(source):
-            message = f"`samples: {source.samples}` is what the first shard of `{source.name}` has, of {count:,} shards"
-            hint = f"write `samples: {int(measured.samples) * count}` if the others have as many: it is for all shards"
+        least, most = sorted((source.samples, measured.samples * count))
+        if most - least > ROUNDED * most if count == 1 else 0 < 2 * least <= most:
+            of = "only shard" if count == 1 else f"first of {count:,} shards"
+            message = (
+                f"`samples: {source.samples}` of `{source.name}`, but its {of} has {measured.samples:,.6g}"
+            )
+            hint = f"write `samples: {measured.samples * count:.0f}` if the others have as many: it is for all shards"
             yield Advice(message, hint, source)
 
 

@@ -82,7 +82,7 @@ def load(
     errors = [problem for problem in problems if problem.is_error or problem.code == "W450"]
     if errors or composition is None:
         raise error_for(errors)
-    codes = {"W402", "W404", "W451", *(each.about.code for each in RULES if each.warns_at_load)}
+    codes = {"W109", "W402", "W404", "W451", *(each.about.code for each in RULES if each.warns_at_load)}
     for problem in (each for each in problems if each.code in codes):
         if not any(comment.hides(problem) for comment in reading.library.ignore_comments):
             warn_user(str(problem))

@@ -23,6 +23,8 @@ FORMAT = 2
 _SHARDS = b'\n "shards": {\n'
 """Start of the shards in a file. It cannot be in a text, since JSON texts have no line ends."""
 _END = b"\n }\n}\n"
+ROUNDED = 0.05
+"""By which part of it a number that a spec declares may differ from the measured one."""
 LEVELS = (0.0, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 1.0)
 """The quantiles in a `Spread`."""
 
@@ -395,6 +397,7 @@ def fill_in_measurements(
         if misfit is not None:
             misfits.setdefault(misfit, []).append(leaf.name)
         elif measured is not None:
+            _compare_numbers(measured, spec, leaf, named, problems)
             leaf.model = _fill_in(measured, spec, leaf.model)
             if measured.cost is not None and leaf.model.mean_cost is None:
                 misfits.setdefault(find_costs_misfit(measured, spec, leaf.model), []).append(leaf.name)
@@ -416,12 +419,34 @@ def find_costs_misfit(measured: MeasuredSource, spec: Spec, source: Source) -> s
 
 def _fill_in(measured: MeasuredSource, spec: Spec, source: Source) -> Source:
     """The source with the measured numbers that it does not have."""
-    numbers: dict[str, Any] = {"samples": measured.samples, "bytes": measured.bytes}
-    if measured.costing and split_costing(measured.costing)[0] == digest_costing(spec, source, {}):
-        numbers["mean_cost"] = measured.cost
+    numbers = _numbers_of(measured, spec, source)
     return source.model_copy(
         update={key: each for key, each in numbers.items() if getattr(source, key) is None}
     )
+
+
+def _numbers_of(measured: MeasuredSource, spec: Spec, source: Source) -> dict[str, Any]:
+    """What was measured of a source, by the key that can declare it."""
+    numbers: dict[str, Any] = {"samples": measured.samples, "bytes": measured.bytes}
+    if measured.costing and split_costing(measured.costing)[0] == digest_costing(spec, source, {}):
+        numbers["mean_cost"] = measured.cost
+    return numbers
+
+
+def _compare_numbers(
+    measured: MeasuredSource, spec: Spec, leaf: Draft, file: str, problems: Problems
+) -> None:
+    """Warn about numbers that a source declares, and that are not those measured; `samples` may be what is kept."""
+    for key, found in _numbers_of(measured, spec, leaf.model).items() if leaf.model is not None else ():
+        declared = getattr(leaf.model, key)
+        if not declared or found is None or abs(declared - found) <= ROUNDED * found:
+            continue
+        if key != "samples" or declared > found or "dropped" not in leaf.model.drops:
+            message = (
+                f"`{key}: {declared:,.15g}` of `{leaf.name}` is used, but {file} has measured {found:,.6g}"
+            )
+            hint = f"remove `{key}`, or run `wdspec stats SPEC` again if the shards have changed"
+            problems.add("W109", leaf.node.value_or_self(key), message, hint)
 
 
 def spreads_as_json(fields: Mapping[str, Spread]) -> dict[str, Any]:
