@@ -128,6 +128,20 @@ def test_shares_of_tokens_are_measured_and_shown_in_tokens(corpora):
     assert passes["web"] == pytest.approx(expected, rel=0.5)
 
 
+def test_shares_of_tokens_of_a_misspelled_column_lead_to_the_column(corpora):
+    folder, _ = corpora
+    spec = PRETRAINING.replace("tokenize: text", "tokenize: body").replace(
+        "defaults:", "defaults:\n  rename: {body: text}"
+    )
+    spec = spec.replace("name: code,", "name: code, rename: {body: txet},")
+    (folder / "train.yaml").write_text(spec + "mix: {shares_in: tokens}\nstats: stats.json\n")
+    out, _ = within("stats", "train.yaml", folder=folder, code=1)
+    assert "`rename` takes it from 'txet'" in out
+    assert "Did you mean `text`?" in out
+    _, said = within("explain", "train.yaml", folder=folder, code=1)
+    assert "run `wdspec stats SPEC` again, which says why [source code]" in said
+
+
 CHAT = """
 dataset:
   - name: chats

@@ -31,6 +31,12 @@ def test_a_column_that_is_missing_is_called_no_file_and_the_one_meant_is_named(t
     assert "Did you mean `text`?" in said
 
 
+def test_a_column_that_rename_misspells_is_named(tmp_path: Path) -> None:
+    said = error_of(tmp_path, source={"rename": {"caption": "txet"}}, fields=["caption"])
+    assert "`rename` takes it from 'txet'" in said
+    assert "Did you mean `text`?" in said
+
+
 def test_a_null_is_no_field_that_another_name_has(tmp_path: Path) -> None:
     said = error_of(tmp_path, fields=["image", "text"])
     assert "the shard has it, but this sample lacks it, or has null; set `missing: skip`" in said

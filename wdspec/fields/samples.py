@@ -341,9 +341,10 @@ class SampleFields:
             message += (
                 f". Write `{entry}{';'.join((*olds, same[0]))}` in `{place}` to take `{same[0]}` as well"
             )
-        others = [*unread, *names, *self.made, *self.naming.rename, *self.naming.columns]
-        if not (same or has_it) and (meant := nearest(name, [each for each in others if each != name])):
-            message += f". Did you mean `{meant}`?"
+        others = {*unread, *names, *self.made, *self.naming.rename, *self.naming.columns} - {name, *olds}
+        meant = [each for old in olds if (each := nearest(old, sorted(others)))]
+        if meant and not (same or has_it):
+            message += f". Did you mean `{meant[0]}`?"
         return FieldError(message, code=error.code, **error.place)
 
     def _match(self, names: Sequence[str]) -> None:

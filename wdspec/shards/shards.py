@@ -158,7 +158,7 @@ def _check_costs(spec: Spec) -> None:
         if misfit := measurements.find_misfit(spec, source) or find_costs_misfit(totals, spec, source):
             raise UsageError(
                 f"shares of the cost and numbers of tokens need the mean cost of every source, and `stats` has "
-                f"{misfit}; run `wdspec stats SPEC` again",
+                f"{misfit}; run `wdspec stats SPEC` again{'' if totals.is_whole else ', which says why'}",
                 source=source.name,
             )
 

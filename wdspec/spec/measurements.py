@@ -437,11 +437,13 @@ def _compare_numbers(
     measured: MeasuredSource, spec: Spec, leaf: Draft, file: str, problems: Problems
 ) -> None:
     """Warn about numbers that a source declares, and that are not those measured; `samples` may be what is kept."""
-    for key, found in _numbers_of(measured, spec, leaf.model).items() if leaf.model is not None else ():
-        declared = getattr(leaf.model, key)
+    source = leaf.model
+    assert source is not None, "the draft has a model"
+    for key, found in _numbers_of(measured, spec, source).items():
+        declared = getattr(source, key)
         if not declared or found is None or abs(declared - found) <= ROUNDED * found:
             continue
-        if key != "samples" or declared > found or "dropped" not in leaf.model.drops:
+        if key != "samples" or declared > found or "dropped" not in source.drops:
             message = (
                 f"`{key}: {declared:,.15g}` of `{leaf.name}` is used, but {file} has measured {found:,.6g}"
             )
