@@ -83,7 +83,8 @@ class FastReader:
     loads: Callable[[bytes], Any]
 
     def __call__(self, data: bytes) -> Any:
-        if _LONG_NUMBER in data.translate(_DIGITS_TO_ZERO):
+        # Not `in`, which first takes bytes for an integer: the error that Python raises and drops takes 0.2 µs.
+        if data.translate(_DIGITS_TO_ZERO).find(_LONG_NUMBER) >= 0:
             return read_json_with_stdlib(data)
         try:
             return self.loads(data)
