@@ -330,12 +330,19 @@ def judge(data, oracle, format):
 
 
 COMMANDS = (
-    ("check", "--all", "s.yaml"),
+    ("check", "--all", "--jobs", "0", "s.yaml"),
     ("head", "s.yaml"),
     ("explain", "s.yaml"),
-    ("stats", "s.yaml"),
+    ("stats", "--jobs", "0", "s.yaml"),
+    ("batch", "--steps", "0..3", "--samples", "s.yaml"),
+    ("lock", "--hash", "--jobs", "1", "s.yaml"),
+    ("process", "--jobs", "0", "--force", "--output", "processed", "s.yaml"),
     ("ls", "SHARD"),
+    ("cat", "--decode", "--force", "-o", "copy.tar", "SHARD"),
+    ("split", "--force", "--maxcount", "5", "-o", "part-%06d.tar", "SHARD"),
+    ("sort", "--force", "-o", "sorted.tar", "SHARD"),
 )
+"""All in this process: `check`, `stats` and `process` would start another one for each file."""
 
 
 def run_commands(data, format, folder):
