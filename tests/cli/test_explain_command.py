@@ -381,6 +381,46 @@ def test_the_yield_of_a_selection_is_estimated_from_samples(tmp_path):
     assert "~144" in row  # 24 % of 600
 
 
+@pytest.mark.parametrize("batch", ["{size: 7}", "{cost: n, max_cost: 20}"])
+@pytest.mark.parametrize("has_stats", [False, True])
+def test_a_pass_counts_only_the_samples_that_a_selection_keeps(tmp_path, batch, has_stats):
+    for shard in range(2):
+        rows = "".join(f'{{"n": {n + 1}}}\n' for n in range(10))
+        (tmp_path / f"a-{shard}.jsonl").write_text(rows)
+        (tmp_path / f"b-{shard}.jsonl").write_text(rows)
+    (tmp_path / "s.yaml").write_text(
+        f"epoch: pass\nbatch: {batch}\n{'stats: s.json' * has_stats}\ndataset:\n"
+        "- {name: a, shards: a-*.jsonl, where: n <= 3, repeat: 2}\n- {name: b, shards: b-*.jsonl}\n"
+    )
+    if has_stats:
+        within("stats", "s.yaml", "--jobs", "0", folder=tmp_path)
+    report = json.loads(within("explain", "s.yaml", "--format", "json", folder=tmp_path)[0])
+    assert {each["name"]: each["expected"] for each in report["sources"]} == pytest.approx({"a": 12, "b": 20})
+    assert [each["passes"] for each in report["sources"]] == pytest.approx([2, 1])
+    assert [each["share"] for each in report["sources"]] == pytest.approx([12 / 32, 20 / 32])
+    printed, _ = within("explain", "s.yaml", folder=tmp_path)
+    about = "" if has_stats else "about "
+    assert f"= {about}32 samples" in printed
+    assert (f", and {about}28 empty places (`__mask__`)" in printed) == (not has_stats and "size" in batch)
+    if "size" in batch:  # passes by cost draw nothing
+        simulated = json.loads(
+            within("simulate", "s.yaml", "--probe", "--format", "json", folder=tmp_path)[0]
+        )
+        assert [each["coverage"]["passes"] for each in simulated["sources"]] == pytest.approx([2, 1])
+
+
+def test_passes_of_batches_by_cost_are_estimated_from_windows(tmp_path):
+    for shard in range(2):
+        (tmp_path / f"a-{shard}.jsonl").write_text('{"n": 2}\n' * 50)
+    (tmp_path / "s.yaml").write_text(
+        "epoch: {batches: 60}\nbatch: {cost: n, max_cost: 10, window: 50}\n"
+        "dataset: [{name: a, shards: a-*.jsonl, samples: 100}]\n"
+    )
+    printed, _ = within("explain", "s.yaml", folder=tmp_path)
+    assert "60 batches per canonical rank = about 300 samples" in printed
+    assert re.search(r"^a +100\.00% +2 +100 +~300 +~3 ", printed, re.MULTILINE)
+
+
 @pytest.mark.parametrize(
     ("epoch", "size", "lost"),
     [

@@ -221,7 +221,35 @@ def test_explain_and_states_show_the_limit(folder, tmp_path):
 
     (tmp_path / "s.yaml").write_text(json.dumps(run_of(folder, "drop")))
     shown, _ = program("explain", "s.yaml", folder=tmp_path)
-    assert "`a` is exhausted at batch 40: other sources only" in shown
+    assert "`a` is exhausted at batch 40: other sources only; `max_passes: 2` of 80 samples are 160" in shown
+
+
+@pytest.mark.parametrize(
+    ("sizes", "slots", "often"),
+    [
+        ((10, 20, 30, 40, 50, 60, 70, 80), 1, {2: 360}),
+        ((40,) * 8, 8, {2: 320}),
+        ((10, 20, 30, 40, 50, 60, 70, 80), 8, {1: 96, 2: 178, 3: 76, 4: 10}),
+    ],
+)
+def test_samples_are_read_as_often_as_the_page_about_selection_says(tmp_path, sizes, slots, often):
+    for number, size in enumerate(sizes):
+        write_shard(tmp_path / f"a-{number}.tar", [(f"{number}-{key}", {"txt": b""}) for key in range(size)])
+    write_shard(tmp_path / "b.tar", [("b", {"txt": b""})])
+    passes = {"samples": sum(sizes), "max_passes": 2, "on_exhausted": "drop"}
+    spec = {
+        "seed": 1,
+        "dataset": [
+            {"name": "a", "shards": str(tmp_path / "a-*.tar"), "weight": 1, **passes},
+            {"name": "b", "shards": str(tmp_path / "b.tar"), "weight": 1},
+        ],
+        "batch": {"global_size": 8},
+        "elastic": {"ranks": 2 if slots > 1 else 1, "workers": max(1, slots // 2)},
+        "epoch": {"batches": sum(sizes) // 2 + 20},
+    }
+    with wdspec.loader(spec, num_workers=0) as loader:
+        read = Counter(key for batch in loader for key in batch["__key__"] if key != "b")
+    assert Counter(read.values()) == often
 
 
 def test_a_changed_run_says_how_often_a_source_will_be_read_and_the_advice_is_right(folder):

@@ -72,7 +72,7 @@ class ExplainedSource:
     selected: KeptSamples | None = None
     """What its selection keeps; `samples` are those that remain. None if it keeps all, or was not tried."""
     expected: float = 0.0
-    """Samples drawn per epoch, or per `PER_UNENDING` samples."""
+    """Samples drawn of `Explanation.expected_of`."""
     held: int | None = None
     """Samples shuffled together in each slot; None for a nested mix and for a source that is off."""
     held_bytes: float | None = None
@@ -202,6 +202,20 @@ class Explanation:
     """What the batches of the first windows are like, if they are planned by cost and were read."""
     schedule: tuple[ScheduledShares, ...] = ()
     """The steps of `mix.schedule`."""
+    epoch_samples: float | None = None
+    """Samples of an epoch: an estimate for batches by cost; of a pass, without those that selections leave out."""
+
+    @property
+    def expected_of(self) -> float:
+        """Samples of all sources, of which each is expected to give so many."""
+        return self.epoch_samples or PER_UNENDING
+
+    @property
+    def is_epoch_estimated(self) -> bool:
+        """Whether `epoch_samples` follows from windows, or from a part of the samples of a pass."""
+        is_pass = self.plan.finite is not None
+        selects = any(each.estimated and each.selected for each in self.active)
+        return self.epoch_samples is not None and (selects if is_pass else self.plan.batching.windowed)
 
     @property
     def active(self) -> list[ExplainedSource]:
@@ -329,6 +343,13 @@ def explain_spec(
     plan = plan_shards(spec, shards, run.topology.ranks, run.topology.workers)
     planned = {source.name: source for source in plan.sources}
     errors: list[tuple[Source, WdspecError]] = []
+    windows = None
+    if probe and plan.batching.windowed:
+        try:
+            windows = measure_windows(spec, shards, plan)
+        except WdspecError as error:
+            errors.append((spec.sources[0], error))
+    rounds = _count_rounds(plan, windows)
     measures: dict[str, Measure] = {}
     unfound: dict[str, tuple[UnfoundTable, ...]] = {}
     measurements = _measurements(spec)
@@ -356,11 +377,16 @@ def explain_spec(
                 measured = recall_measure(source, urls, totals, fields.field_of)
             if measured is not None:
                 measures[source.name] = measured
-            leaf = _plan_leaf(leaf, planned[source.name], plan, measured)
+            leaf = _plan_leaf(leaf, planned[source.name], plan, measured, rounds)
             if source.name in shards.key_lists and not spec.functions["decode"]:
                 try:
                     parts = SourceParts.of(spec, source, shards)
                     leaf = _select(leaf, spec, source, shards, parts, totals, probe)
+                    if (
+                        plan.finite is not None and leaf.samples is not None
+                    ):  # each that is kept is read once a copy
+                        places = planned[source.name].samples or 1
+                        leaf = replace(leaf, expected=leaf.expected * leaf.samples / places)
                 except WdspecError as error:
                     errors.append((source, error))
             if probe and source.lookup:
@@ -370,17 +396,11 @@ def explain_spec(
         leaves[source.name] = leaf
     if slots is None:
         slots = max(1, min(4, 8 // len(plan.sources)))
-    windows = None
-    if probe and plan.batching.windowed:
-        try:
-            windows = measure_windows(spec, shards, plan)
-        except WdspecError as error:
-            errors.append((spec.sources[0], error))
-    if windows is not None and plan.schedule and (steps := plan.timeline.epoch_steps):
-        shares = plan.mean_shares(max(1, round(steps / windows.batches)))
-        for each, share in zip(plan.sources, shares, strict=True):
-            expected = float(share) * PER_UNENDING
-            leaves[each.name] = replace(leaves[each.name], share=float(share), expected=expected)
+    epoch_samples = None if rounds is None else _samples_of(plan, rounds)
+    if plan.finite is not None:
+        epoch_samples = sum(each.expected for each in leaves.values())
+        shares = {name: each.expected / (epoch_samples or 1) for name, each in leaves.items()}
+        leaves = {name: replace(each, share=shares[name]) for name, each in leaves.items()}
     return Explanation(
         spec,
         shards,
@@ -399,7 +419,23 @@ def explain_spec(
         ),
         windows,
         tuple(_schedule(spec, shards, plan, windows)),
+        epoch_samples,
     )
+
+
+def _count_rounds(plan: Plan, windows: WindowFacts | None) -> float | None:
+    """About how many global batches, or windows of all ranks, the first epoch draws; None without epochs or windows."""
+    steps = plan.timeline.epoch_steps
+    if not plan.batching.windowed or plan.finite is not None:
+        return steps
+    return None if steps is None or windows is None else steps / windows.batches
+
+
+def _samples_of(plan: Plan, rounds: float) -> float:
+    """About how many samples, or positions of a pass, are in the first epoch."""
+    is_pass = plan.finite is not None and plan.batching.windowed
+    known = plan.finite.samples if plan.finite is not None and is_pass else plan.epoch_samples
+    return rounds * plan.batching.global_size if known is None else known
 
 
 def _schedule(
@@ -498,7 +534,7 @@ def _run(spec: Spec, ranks: int | None, workers: int | None) -> PlannedRun:
 
 
 def _plan_leaf(
-    leaf: ExplainedSource, source: SourcePlan, plan: Plan, measured: Measure | None
+    leaf: ExplainedSource, source: SourcePlan, plan: Plan, measured: Measure | None, rounds: float | None
 ) -> ExplainedSource:
     shards, held = len(source.shards), source.delays.size
     estimated, held_bytes = False, None
@@ -507,15 +543,19 @@ def _plan_leaf(
         if samples is None:
             samples, estimated = measured.samples * shards, shards > 1 or not measured.whole
         held_bytes = min(held, max(1.0, samples / plan.topology.slots)) * measured.sample_bytes
-    batches = plan.timeline.epoch_steps or -(-PER_UNENDING // plan.batching.global_size)
-    share = float(plan.mean_shares(batches)[plan.sources.index(source)] if plan.schedule else source.share)
+    batches = PER_UNENDING / plan.batching.global_size if rounds is None else rounds
+    share = float(
+        plan.mean_shares(max(1, round(batches)))[plan.sources.index(source)]
+        if plan.schedule
+        else source.share
+    )
     return replace(
         leaf,
         share=share,
         shards=shards,
         samples=samples,
         estimated=estimated,
-        expected=share * (plan.epoch_samples or PER_UNENDING),
+        expected=share * (PER_UNENDING if rounds is None else _samples_of(plan, rounds)),
         held=held,
         parts_per_shard=source.order.split,
         held_bytes=held_bytes,

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from wdspec.advice.explanation import PER_UNENDING, Explanation
+from wdspec.advice.explanation import Explanation
 from wdspec.advice.sizes import KnownSizes
 from wdspec.base.amounts import join_names, pluralize, size
 from wdspec.base.errors import WdspecError
@@ -185,8 +185,7 @@ def find_traffic(explanation: Explanation, read: ReadFile = read_from_disk) -> T
     known = KnownSizes.read(explanation.spec, read)
     if known is None:
         return None
-    plan = explanation.plan
-    per = "epoch" if plan.epoch_samples or plan.finite is not None else "1,000 samples"
+    per = "1,000 samples" if explanation.epoch_samples is None else "epoch"
     found: list[SourceTraffic] = []
     unknown: list[Unknown] = []
     for reading in (*_readings_of_mix(explanation), *_readings_of_companions(explanation, known)):
@@ -242,24 +241,15 @@ class Reading(NamedTuple):
 
 def _readings_of_mix(explanation: Explanation) -> Iterator[Reading]:
     by_name = {source.name: source for source in explanation.spec.sources}
-    opened, epochs = _count_openings(explanation), _epochs_of_expected(explanation)
+    opened = _count_openings(explanation)
     for leaf in explanation.active:
         source = by_name[leaf.name]
-        passes = None if leaf.passes is None else leaf.passes / epochs
-        each = opened.get(leaf.name)
+        passes, each = leaf.passes, opened.get(leaf.name)
         if each is None:
             each = [(passes or 0.0) * leaf.parts_per_shard] * (leaf.shards or 0)
         else:  # samples that are left out while it is read count as well, and `limit` may end it before
             passes = min(float(source.copies), passes or float(source.copies)) if any(each) else 0.0
         yield Reading(source, passes, each)
-
-
-def _epochs_of_expected(explanation: Explanation) -> float:
-    """Epochs in which the samples `expected` of sources are drawn: batches by cost leave the samples of one unknown."""
-    plan, finite = explanation.plan, explanation.plan.finite
-    if finite is None or plan.epoch_samples is not None or not finite.samples:
-        return 1.0
-    return PER_UNENDING / finite.samples
 
 
 def _count_openings(explanation: Explanation) -> dict[str, list[float]]:
@@ -278,8 +268,7 @@ def _count_openings(explanation: Explanation) -> dict[str, list[float]]:
 
 def _readings_of_companions(explanation: Explanation, known: KnownSizes) -> Iterator[Reading]:
     """A reading for each source of companions: each of its streams reads as many samples as are drawn of it."""
-    epochs = _epochs_of_expected(explanation)
-    drawn = {leaf.name: leaf.expected / epochs for leaf in explanation.active}
+    drawn = {leaf.name: leaf.expected for leaf in explanation.active}
     passes: dict[str, float | None] = {}
     opened: dict[str, float] = {}
     for each in explanation.plan.companions:

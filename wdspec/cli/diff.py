@@ -647,7 +647,7 @@ def _tables(diff: SpecDiff) -> Iterator[Block]:
 
 
 def _mixture(diff: SpecDiff, changed: list[SourceChange]) -> Table:
-    endless = not all(side.explanation.plan.epoch_samples for side in (diff.old, diff.new))
+    endless = any(side.explanation.epoch_samples is None for side in (diff.old, diff.new))
     per = f"per {PER_UNENDING:,}" if endless else "per epoch"
     columns: dict[str, Callable[[SourceChange], str]] = {
         "source": lambda each: each.either.indented,

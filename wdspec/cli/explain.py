@@ -30,6 +30,7 @@ from wdspec.base.user_code import file_of_module
 from wdspec.cli import output
 from wdspec.cli.output import Block, Row, Table, Warning, one_line, show_report, table_of
 from wdspec.cli.spec_options import SpecChoice, choosing, topology_options
+from wdspec.planning.shares import Exhaustion
 from wdspec.spec.spec import Spec
 from wdspec.stores.http_requests import CONNECTIONS
 from wdspec.stores.read_ahead import least_piece
@@ -95,7 +96,7 @@ class ExplainReport:
             "tokens": None if tokens is None else {"per_step": round(tokens), "per_epoch": of_epoch},
             "skip": [[first, stop - 1] for first, stop in explanation.spec.skipped_steps.ranges],
             "schedule": explanation.schedule,
-            "expected_of": plan.epoch_samples or PER_UNENDING,
+            "expected_of": round(explanation.expected_of),
             "sources": explanation.sources,
             **({"companions": _companions_as_json(explanation)} if plan.companions else {}),
             "slots": explanation.slots,
@@ -141,11 +142,7 @@ def _summary(explanation: Explanation) -> Iterator[Row]:
     if spec.to_tuple is not None:
         yield "to_tuple", " ".join(spec.to_tuple)
     for gone in plan.exhausted:
-        then = {"error": "an error", "drop": "other sources only", "stop": "the end"}[gone.then]
-        yield (
-            "max_passes",
-            f"`{gone.source}` is exhausted at {start_in_words(explanation, gone.start)}: {then}",
-        )
+        yield "max_passes", _describe_end(explanation, gone)
     for each in explanation.active:
         if each.selected is not None:
             part = f"{output.percent(each.selected.fraction)} of `{each.name}`"
@@ -157,6 +154,16 @@ def _summary(explanation: Explanation) -> Iterator[Row]:
         yield "reads", _describe_traffic(traffic)
     if objects := find_object_requests(explanation):
         yield "objects", _describe_objects(objects)
+
+
+def _describe_end(explanation: Explanation, gone: Exhaustion) -> str:
+    """When a source has been read `max_passes` times, and what that means for its samples."""
+    then = {"error": "an error", "drop": "other sources only", "stop": "the end"}[gone.then]
+    source = next(each for each in explanation.spec.sources if each.name == gone.source)
+    passes, samples, slots = source.max_passes or 0, source.samples or 0, explanation.plan.topology.slots
+    said = f"`{gone.source}` is exhausted at {start_in_words(explanation, gone.start)}: {then}; "
+    said += f"`max_passes: {passes:g}` of {samples:,} samples are {passes * samples:,.0f}"
+    return said + f" of all {slots} slots together, so some may come more often than others" * (slots > 1)
 
 
 def _describe_objects(objects: Sequence[ObjectRequests]) -> str:
@@ -208,7 +215,10 @@ def _describe_epoch(explanation: Explanation) -> str:
     else:
         steps = output.pluralize(length * run.canonical_ranks, "sample")
     across = ", across all ranks" if run.ranks > 1 else ""
-    samples = f" = {output.pluralize(plan.epoch_samples, 'sample')}{across}" if plan.epoch_samples else ""
+    read, about = round(explanation.epoch_samples or 0), "about " * explanation.is_epoch_estimated
+    samples = f" = {about}{output.pluralize(read, 'sample')}{across}" if read else ""
+    if (empty := (plan.epoch_samples or read) - read) > 0:
+        samples += f", and {about}{output.pluralize(empty, 'empty place')} (`__mask__`)"
     first = " in the first epoch, other numbers in later ones" if plan.timeline.start is not None else ""
     return f"{steps} per {'canonical ' if plan.batching.windowed else ''}rank{samples}{first}"
 
@@ -298,7 +308,9 @@ def _code(spec: Spec) -> Iterator[Row]:
 
 
 def _sources(explanation: Explanation) -> Table:
-    per = "per epoch" if explanation.plan.epoch_samples else f"per {PER_UNENDING:,}"
+    has_epochs = explanation.epoch_samples is not None
+    per = "per epoch" if has_epochs else f"per {PER_UNENDING:,}"
+    is_rough = explanation.is_epoch_estimated and explanation.plan.finite is None
 
     def read(
         cell: Callable[[ExplainedSource], str],
@@ -314,9 +326,11 @@ def _sources(explanation: Explanation) -> Table:
         "share>": lambda each: "off" if each.is_off else output.percent(each.share),
         "shards>": read(lambda each: output.number(each.shards or 0)),
         "samples>": read(lambda each: each.samples_in_words),
-        f"{per}>": read(lambda each: output.number(each.expected)),
+        f"{per}>": read(lambda each: "~" * is_rough + output.number(each.expected)),
         "passes>": read(
-            lambda each: "?" if each.passes is None else f"{'~' * each.estimated}{each.passes:.3g}"
+            lambda each: (
+                "?" if each.passes is None else f"{'~' * (is_rough or each.estimated)}{each.passes:.3g}"
+            )
         ),
         "buffer>": lambda each: "" if each.held is None else output.number(each.held),
         "interleave>": read(lambda each: "" if each.nested else output.number(each.interleave)),
@@ -326,7 +340,7 @@ def _sources(explanation: Explanation) -> Table:
         columns = {key.replace("share>", "of samples>"): cell for key, cell in columns.items()}
     else:
         del columns[f"of {unit}>"]
-    if not explanation.plan.epoch_samples:
+    if not has_epochs:
         del columns["passes>"]
     if all(each.interleave == 1 for each in explanation.active):
         del columns["interleave>"]

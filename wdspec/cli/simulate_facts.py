@@ -279,8 +279,13 @@ def _source(
         return result
     after = [simulation.first_by_slot[:, column], by_slot]
     order = source.order
-    if plan.finite is not None:  # every epoch walks once through the source
-        after, order = [np.array([simulation.by_epoch[0, column]])] * 2, replace(order, slots=1)
+    if (
+        plan.finite is not None
+    ):  # every epoch walks once through the source; places of dropped samples are empty
+        kept = min(1.0, explanation.samples / (source.samples or explanation.samples))
+        drawn = round(drawn * kept)
+        after = [np.array([round(simulation.by_epoch[0, column] * kept)])] * 2
+        order = replace(order, slots=1)
     first, found = (
         coverage(order, source.delays, samples, explanation.samples, source.interleave) for samples in after
     )
@@ -307,7 +312,7 @@ def _add_nested(sources: Sequence[SimulatedSource]) -> Iterator[SimulatedSource]
             continue
         samples = sum(size for _, size in covered)
         total = Covered(
-            passes=outer.total.drawn / samples,
+            passes=sum(each.passes * size for each, size in covered) / samples,
             seen=sum(each.seen * size for each, size in covered) / samples,
             first_seen=sum(each.first_seen * size for each, size in covered) / samples,
             repeats=sum(each.repeats for each, _ in covered),
