@@ -23,6 +23,7 @@ from wdspec.base.progress import with_progress
 from wdspec.base.redaction import redacted_urls
 from wdspec.cli.output import Block, Row, Table, Warning, pluralize, show_report, size
 from wdspec.cli.spec_options import SpecChoice, choosing_options, form_option
+from wdspec.run.libraries import version_of
 from wdspec.shards.listing import shards_of
 from wdspec.spec.spec import Spec
 from wdspec.storage.environment import VARIABLES, Environment, misspelled_variables, show_variable
@@ -145,13 +146,13 @@ def list_libraries() -> Iterator[Installed]:
         if extra in _FOR_DEVELOPERS or library == "wdspec" or (library, extra) in seen:
             continue
         seen.add((library, extra))
-        yield Installed(extra, library, _version(library))
+        yield Installed(extra, library, version_of(library))
 
 
 def programs() -> dict[str, str]:
     """Versions of wdspec, Python and the system."""
     return {
-        "wdspec": _version("wdspec") or "?",
+        "wdspec": version_of("wdspec") or "?",
         "Python": f"{platform.python_version()} ({sys.executable})",
         "system": platform.platform(),
     }
@@ -208,13 +209,6 @@ def _temporary_folder() -> Limit:
     free = shutil.disk_usage(folder).free
     advice = "tables of `lookup` and lists of keys are stored there; name a larger one in TMPDIR"
     return Limit(f"temporary folder, free ({folder})", size(free), advice if free < LITTLE_SPACE else "")
-
-
-def _version(library: str) -> str | None:
-    try:
-        return metadata.version(library)
-    except metadata.PackageNotFoundError:
-        return None
 
 
 class Reached(NamedTuple):

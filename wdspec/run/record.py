@@ -16,10 +16,8 @@ import os
 import platform
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
-from importlib import metadata
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -27,7 +25,7 @@ from wdspec.base.errors import UsageError
 from wdspec.base.files import open_regular
 from wdspec.base.redaction import without_secrets
 from wdspec.read.counts import Amount
-from wdspec.run.libraries import ALWAYS, IF_BOTH
+from wdspec.run.libraries import ALWAYS, IF_BOTH, version_of
 from wdspec.run.received import add_up, received_in, source_names
 from wdspec.run.run import Run
 from wdspec.run.state import check_undamaged, ranks_of
@@ -164,6 +162,4 @@ def _describe_lock(run: Run) -> dict[str, Any] | None:
 def _versions() -> Iterator[tuple[str, str]]:
     yield "python", platform.python_version()
     yield "platform", platform.platform()
-    for name in _LIBRARIES:
-        with suppress(metadata.PackageNotFoundError):
-            yield name, metadata.version(name)
+    yield from ((name, version) for name in _LIBRARIES if (version := version_of(name)))

@@ -22,7 +22,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from functools import cache
-from importlib import metadata
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -36,7 +35,7 @@ from wdspec.base.files import shared_folder
 from wdspec.base.user_code import digest_code, enforce_security, file_of_module, secure_mode
 from wdspec.fields.memory import Array
 from wdspec.planning.keys import key64
-from wdspec.run.libraries import ALWAYS, IF_BOTH
+from wdspec.run.libraries import ALWAYS, IF_BOTH, version_of
 from wdspec.run.out_of_band import Packer
 from wdspec.run.parcels import Bundle, Parcel
 from wdspec.run.run import Run
@@ -81,7 +80,7 @@ class Setup:
         names = _functions_of(run)
         return cls(
             code=_digest_package(),
-            wdspec=_version("wdspec"),
+            wdspec=version_of("wdspec") or "",
             python=platform.python_version(),
             libraries=_versions(),
             functions={name: digest_code(name, run.spec.folder) for name in names},
@@ -92,7 +91,7 @@ class Setup:
     def problems(self, folder: str) -> Iterator[str]:
         """Compare with this process, which is on another node; `folder` is that of the spec."""
         if _digest_package() != self.code:
-            version = _version("wdspec")
+            version = version_of("wdspec")
             other = f"wdspec {version}" if version != self.wdspec else f"other code of wdspec {version}"
             yield f"it has {other}, and the trainer has {self.wdspec}: install the same commit"
         if platform.python_version_tuple()[:2] != tuple(self.python.split(".")[:2]):
@@ -120,16 +119,9 @@ def _functions_of(run: Run) -> list[str]:
 
 @cache
 def _versions() -> dict[str, str]:
-    found = {name: _version(name) for name in ALWAYS + IF_BOTH}
-    return {name: version for name, version in found.items() if version}
-
-
-def _version(library: str) -> str:
-    """Return the version of a library without its build, such as `+cpu`; empty if it is not installed."""
-    try:
-        return metadata.version(library).partition("+")[0]
-    except metadata.PackageNotFoundError:
-        return ""
+    """Return the versions of libraries without their builds, such as `+cpu`."""
+    found = {name: version_of(name) for name in ALWAYS + IF_BOTH}
+    return {name: version.partition("+")[0] for name, version in found.items() if version}
 
 
 @cache
