@@ -349,6 +349,11 @@ def _rebuild(kind: type[WdspecError], message: str, place: dict[str, Any]) -> Wd
     return kind(message, **place)
 
 
+def in_one_line(error: BaseException) -> str:
+    """The message of an error of a library, in one line of limited length; its type if it has none."""
+    return " ".join(str(error).split())[:300] or type(error).__name__
+
+
 def nearest(word: object, known: Iterable[str], least: float = 0.66) -> str | None:
     """The known word most similar to this one, or None if none is similar enough (`least`, as in difflib)."""
     if not isinstance(word, str) or len(word) > 60:

@@ -14,7 +14,7 @@ from pkgutil import resolve_name
 from typing import Any
 
 from wdspec.base.encodings import describe_surrogate
-from wdspec.base.errors import FieldError, UsageError, WdspecError
+from wdspec.base.errors import FieldError, UsageError, WdspecError, in_one_line
 from wdspec.fields.codecs.arrays import read_numpy, write_npy
 from wdspec.fields.codecs.text import write_json, write_json_text
 from wdspec.formats.compression import BY_NAME
@@ -120,7 +120,7 @@ class FieldEncoder:
             error.at(key=sample.get("__key__"), field=name)
             raise
         except Exception as cause:
-            reason = " ".join(str(cause).split()) or type(cause).__name__
+            reason = in_one_line(cause)
             if isinstance(cause, UnicodeEncodeError):
                 reason = describe_surrogate(cause)
             elif isinstance(value, str):

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from wdspec.base.amounts import show_value
-from wdspec.base.errors import ShardError
+from wdspec.base.errors import ShardError, in_one_line
 from wdspec.formats.samples import no_field
 from wdspec.spec.language.decoders import library
 
@@ -149,7 +149,7 @@ def _convert(column: Column, array: Any) -> list[Any]:
         return column.convert(array)
     except Exception as error:  # text that is not UTF-8, times that Python cannot have
         if len(array) == 1:
-            return [Fault(f"cannot be read: {' '.join(str(error).split())[:200]}")]
+            return [Fault(f"cannot be read: {in_one_line(error)}")]
         return [_convert(column, array.slice(row, 1))[0] for row in range(len(array))]
 
 

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, NamedTuple, cast
 import numpy as np
 
 from wdspec.base.amounts import show_value
-from wdspec.base.errors import ShardError
+from wdspec.base.errors import ShardError, in_one_line
 from wdspec.base.files import RawStream
 from wdspec.formats.blocks import MAY_BE_EMPTY, REFETCH, Blocks
 from wdspec.formats.compression import MAX_DECOMPRESSED, stem_of
@@ -204,7 +204,7 @@ class MdsSamples(RawSamples):
             return _Columns(self._name_columns([*zip(*cast("list[list[Any]]", parts), strict=True)]))
         except (ValueError, RecursionError) as error:
             raise ShardError(
-                f"a damaged shard: the description of its columns is wrong: {_shorten(error)}; {REFETCH}",
+                f"a damaged shard: the description of its columns is wrong: {in_one_line(error)}; {REFETCH}",
                 code="D121",
                 offset=offset,
             ) from error
@@ -252,7 +252,7 @@ class MdsSamples(RawSamples):
                     sample[stored] = decode(data[at:end])
                 at = end
         except (ValueError, IndexError, TypeError, struct.error, RecursionError, OverflowError) as error:
-            raise _damage(f"the value of {name!r} is damaged: {_shorten(error)}") from error
+            raise _damage(f"the value of {name!r} is damaged: {in_one_line(error)}") from error
         key = sample["__key__"]
         if type(key) is not str:
             if type(key) is not int:
@@ -374,7 +374,7 @@ def _decompress(file: BinaryIO, packing: str) -> BinaryIO:
         return io.BytesIO(pa.Codec("snappy").decompress(data, size, asbytes=True))
     except (ValueError, OSError) as error:
         raise ShardError(
-            f"damaged Snappy data: {_shorten(error)}; {REFETCH}", code="D114", offset=0
+            f"damaged Snappy data: {in_one_line(error)}; {REFETCH}", code="D114", offset=0
         ) from error
 
 
@@ -391,7 +391,7 @@ class _Brotli(RawStream):
         try:
             return cast(bytes, self._stream.read(size))
         except OSError as error:
-            raise ShardError(f"damaged Brotli data: {_shorten(error)}; {REFETCH}", code="D114") from error
+            raise ShardError(f"damaged Brotli data: {in_one_line(error)}; {REFETCH}", code="D114") from error
 
     def close(self) -> None:
         if not self.closed:
@@ -426,8 +426,3 @@ def _recognize(head: bytes) -> ShardError:
     else:
         why = f"not a shard of MDS: it does not start with the number of samples and their offsets; {REFETCH}"
     return ShardError(why, code="D106", offset=0)
-
-
-def _shorten(error: Exception) -> str:
-    text = " ".join(str(error).split())[:200]
-    return text or type(error).__name__

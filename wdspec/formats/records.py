@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, BinaryIO, NamedTuple
 
 from wdspec.base.encodings import describe_encoding, name_wide
-from wdspec.base.errors import ShardError
+from wdspec.base.errors import ShardError, in_one_line
 from wdspec.formats.blocks import CHUNK, MAY_BE_EMPTY, REFETCH, Blocks
 from wdspec.formats.compression import stem_of
 from wdspec.formats.map_names import PairsHook, find_lost_in_cbor
@@ -320,7 +320,7 @@ def _split_lines(piece: bytes, is_last: bool) -> Iterator[Record]:
             if name_wide(line) or (isinstance(error, UnicodeDecodeError) and line.endswith(b"\n")):
                 seen = describe_encoding(line)
             elif line.endswith(b"\n"):
-                seen = f"a line is not JSON ({_shorten(error)}); {REFETCH}"
+                seen = f"a line is not JSON ({in_one_line(error)}); {REFETCH}"
             else:
                 seen = f"truncated: the last line is not complete JSON; {REFETCH}"
             yield Record(None, start, seen)
@@ -335,9 +335,4 @@ def _repeated(name: str) -> ShardError:
 
 
 def _lost(kind: str, error: Exception, start: int) -> ShardError:
-    return ShardError(f"damaged {kind}: {_shorten(error)}; {REFETCH}", code="D120", offset=start)
-
-
-def _shorten(error: Exception) -> str:
-    text = " ".join(str(error).split())[:200]
-    return text or type(error).__name__
+    return ShardError(f"damaged {kind}: {in_one_line(error)}; {REFETCH}", code="D120", offset=start)

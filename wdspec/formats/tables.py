@@ -16,7 +16,7 @@ from itertools import chain
 from operator import length_hint
 from typing import Any, BinaryIO, NamedTuple, Protocol, cast
 
-from wdspec.base.errors import ShardError, UsageError
+from wdspec.base.errors import ShardError, UsageError, in_one_line
 from wdspec.base.files import RawStream
 from wdspec.formats.blocks import MAY_BE_EMPTY, REFETCH
 from wdspec.formats.columns import Columns, Fault
@@ -417,7 +417,7 @@ class TableSamples(RawSamples):
             raise
         except Exception as error:  # names of columns that are not UTF-8
             raise ShardError(
-                f"a damaged shard: {_shorten(error)}; {REFETCH}", code="D121", offset=0
+                f"a damaged shard: {in_one_line(error)}; {REFETCH}", code="D121", offset=0
             ) from error
 
     def _check(self, table: Table, columns: Columns) -> None:
@@ -460,7 +460,7 @@ class TableSamples(RawSamples):
             except (ShardError, UsageError):
                 raise
             except Exception as error:  # whatever pyarrow raises for damaged data
-                self._lose(table, number, at, start, _shorten(error))
+                self._lose(table, number, at, start, in_one_line(error))
                 break
             rows = 0 if batch is None else batch.num_rows
             if batches is None:
@@ -579,7 +579,7 @@ def _recognize(file: TableFile, error: Exception) -> ShardError:
             code="D106",
             offset=0,
         )
-    why = _shorten(error)
+    why = in_one_line(error)
     if start[:4] == b"PAR1" and "magic bytes" in why:
         return ShardError(
             f"truncated: the shard ends at byte {file.size} without a footer; {REFETCH}",
@@ -587,8 +587,3 @@ def _recognize(file: TableFile, error: Exception) -> ShardError:
             offset=0,
         )
     return ShardError(f"a damaged shard: {why}; {REFETCH}", code="D121", offset=0)
-
-
-def _shorten(error: Exception) -> str:
-    text = " ".join(str(error).split())[:300]
-    return text or type(error).__name__

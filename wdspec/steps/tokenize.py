@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wdspec.base.amounts import show_value
-from wdspec.base.errors import FieldError, LeftOutError, SpecError
+from wdspec.base.errors import FieldError, LeftOutError, SpecError, in_one_line
 from wdspec.base.process import PerProcess
 from wdspec.base.workers import parent_watch
 from wdspec.spec.language.decoders import library
@@ -196,13 +196,12 @@ def _read_tokenizer(tokenizers: Any, file: str) -> Any:
     except SpecError:
         raise
     except Exception as cause:  # the library has only this class
-        why = " ".join(str(cause).split())[:200]
         hint = "write the path of a `tokenizer.json`, as `tokenizer.save(path)` of tokenizers writes it"
         if file.startswith(REMOTE):
             hint = "check the name and the revision, or download it and write its path"
         version = tokenizers.__version__
         raise SpecError(
-            f"{file} is not a tokenizer that tokenizers {version} can read ({why}); {hint}"
+            f"{file} is not a tokenizer that tokenizers {version} can read ({in_one_line(cause)}); {hint}"
         ) from cause
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
-from wdspec.base.errors import FieldError, UsageError
+from wdspec.base.errors import FieldError, UsageError, in_one_line
 from wdspec.fields.codecs.text import write_json
 from wdspec.fields.encode import Encode, EncoderMissingError, EncodeSample, make_encoder
 from wdspec.spec.language.decoders import library
@@ -86,7 +86,7 @@ class RecordWriter(SampleWriter):
             try:
                 self._dumps({field: value})
             except Exception as own:
-                reason = " ".join(str(own).split())[:200] or type(own).__name__
+                reason = in_one_line(own)
                 error = FieldError
                 if self._format == "jsonl" and _has_bytes(value):
                     reason += "; use `.cbors`, `.msgpack` or `.parquet`, which can"

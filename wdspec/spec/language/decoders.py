@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pkgutil import resolve_name
 from typing import Any, NamedTuple
 
-from wdspec.base.errors import UsageError, install_command
+from wdspec.base.errors import UsageError, in_one_line, install_command
 from wdspec.spec.language.decoder_options import CLIPPING, DRAWING, FINISHING, FRAMING, REDUCING, SOUNDING
 
 
@@ -546,8 +546,7 @@ def absent(name: str, user: str, cause: BaseException | None = None) -> UsageErr
         return UsageError(
             f"{user} needs {name}, which is not installed: {install_command(f'wdspec[{EXTRAS[name]}]')}"
         )
-    why = " ".join(str(cause).split())[:300]
     return UsageError(
-        f"{user} needs {name}, which is installed but cannot be loaded: {why}. Check what it needs itself, or "
-        f"reinstall it: {install_command(f'wdspec[{EXTRAS[name]}]')}"
+        f"{user} needs {name}, which is installed but cannot be loaded: {in_one_line(cause)}. Check what it needs "
+        f"itself, or reinstall it: {install_command(f'wdspec[{EXTRAS[name]}]')}"
     )
