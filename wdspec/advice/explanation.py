@@ -6,7 +6,7 @@ The resulting `Explanation` is what `explain`, `simulate`, `diff`, `preview` and
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
@@ -29,7 +29,7 @@ from wdspec.advice.measure import (
     selection_in_stats,
 )
 from wdspec.advice.words import ExplainedField, explain_fields, fields_in_words, steps_in_words
-from wdspec.base.amounts import join_names, pluralize
+from wdspec.base.amounts import join_names, pluralize, sum_known
 from wdspec.base.errors import MissingShardError, UsageError, WdspecError
 from wdspec.fields.samples import SampleFields
 from wdspec.formats.blocks import CHUNK, chunk_among
@@ -502,16 +502,6 @@ def _measurements(spec: Spec) -> Measurements | None:
     with suppress(OSError, UsageError):  # W108 warns about it
         return None if spec.stats is None else Measurements.read(spec.stats, shards=False)
     return None
-
-
-def sum_known(numbers: Iterable[float | None]) -> float | None:
-    """The sum; None if a number is unknown."""
-    total: float = 0
-    for number in numbers:
-        if number is None:
-            return None
-        total += number
-    return total
 
 
 def _run(spec: Spec, ranks: int | None, workers: int | None) -> PlannedRun:

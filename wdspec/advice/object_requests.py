@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from wdspec.advice.explanation import Explanation
 from wdspec.advice.sizes import KnownSizes
-from wdspec.advice.traffic import LOCAL, requesting_of, store_of_location
+from wdspec.advice.traffic import LOCAL, location_of, requesting_of, store_of_location
 from wdspec.base.errors import WdspecError
 from wdspec.base.redaction import redacted_urls
 from wdspec.read.object_count import count_objects
 from wdspec.read.transform import SourceParts
 from wdspec.spec.files import ReadFile, read_from_disk
 from wdspec.spec.spec import Source
-from wdspec.storage.storage import Storage
-from wdspec.urls.urls import ShardUrl, local_path
+from wdspec.urls.urls import local_path
 
 OF_SPAN = 2
 """Requests for a time span, about: its index is mostly known, and its bytes are one or two ranges."""
@@ -40,15 +38,6 @@ class ObjectRequests:
     """Whether it is not known how many objects a sample names: each reference counts as one, and may be a list."""
 
 
-class _Requests(NamedTuple):
-    """Requests of an entry of `fetch` for a sample of its source."""
-
-    store: str
-    per_sample: float
-    of_headers: float
-    is_least: bool
-
-
 def find_object_requests(
     explanation: Explanation, read: ReadFile = read_from_disk
 ) -> tuple[ObjectRequests, ...]:
@@ -58,24 +47,18 @@ def find_object_requests(
         explanation: the spec, planned.
         read: reads the file of `stats`.
     """
-    found: dict[str, list[_Requests]] = {}
-    sources: dict[str, dict[str, None]] = {}
+    found: dict[str, ObjectRequests] = {}
     for source, drawn in _drawn(explanation):
-        for each in _of_entries(explanation, source, read) if source.fetch else ():
-            of_mix = each.per_sample * drawn, each.of_headers * drawn
-            found.setdefault(each.store, []).append(_Requests(each.store, *of_mix, each.is_least))
-            sources.setdefault(each.store, {})[source.name] = None
-    totals = (
-        ObjectRequests(
-            store,
-            tuple(sources[store]),
-            sum(each.per_sample for each in parts),
-            sum(each.of_headers for each in parts),
-            any(each.is_least for each in parts),
-        )
-        for store, parts in found.items()
-    )
-    return tuple(sorted(totals, key=lambda each: (-each.per_sample, each.store)))
+        for each in _of_entries(explanation, source, drawn, read) if source.fetch else ():
+            before = found.get(each.store, ObjectRequests(each.store, (), 0.0, 0.0, False))
+            found[each.store] = ObjectRequests(
+                each.store,
+                tuple(dict.fromkeys((*before.sources, source.name))),
+                before.per_sample + each.per_sample,
+                before.of_headers + each.of_headers,
+                before.is_least or each.is_least,
+            )
+    return tuple(sorted(found.values(), key=lambda each: (-each.per_sample, each.store)))
 
 
 def _drawn(explanation: Explanation) -> Iterator[tuple[Source, float]]:
@@ -90,7 +73,9 @@ def _drawn(explanation: Explanation) -> Iterator[tuple[Source, float]]:
         yield spec.companions[each.stream.name], shares.get(each.owner, 0.0) * chance * each.count
 
 
-def _of_entries(explanation: Explanation, source: Source, read: ReadFile) -> Iterator[_Requests]:
+def _of_entries(
+    explanation: Explanation, source: Source, drawn: float, read: ReadFile
+) -> Iterator[ObjectRequests]:
     counts, storage = _count_objects(explanation, source, read), explanation.shards.storages[source.name]
     spec = explanation.spec.by_which(source)
     decodes_first = (spec.batch is not None and spec.batch.is_by_function) or source.select
@@ -99,22 +84,16 @@ def _of_entries(explanation: Explanation, source: Source, read: ReadFile) -> Ite
     for name, entry in source.fetch.items():
         store = " or ".join(entry.hosts)
         if entry.root is not None:
-            store = store_of_location(_location_of(entry.root, storage))
+            store = store_of_location(location_of(entry, storage) or "")
             if store == LOCAL:
                 continue
         count = counts.get(name)
         each, of_headers = 1 if entry.seconds is None else OF_SPAN, int(name in measured)
-        number = 1.0 if count is None else count
-        yield _Requests(
-            redacted_urls(store), (each + of_headers) * number, of_headers * number, count is None
+        number = drawn * (1.0 if count is None else count)
+        per_sample = (each + of_headers) * number
+        yield ObjectRequests(
+            redacted_urls(store), (source.name,), per_sample, of_headers * number, count is None
         )
-
-
-def _location_of(root: str, storage: Storage) -> str:
-    try:
-        return storage.resolve(ShardUrl(root, "/")).location
-    except WdspecError:  # reading the first object raises it
-        return root
 
 
 def _count_objects(explanation: Explanation, source: Source, read: ReadFile) -> Mapping[str, float]:

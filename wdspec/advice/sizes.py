@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from wdspec.base.amounts import sum_known
 from wdspec.base.errors import UsageError, WdspecError
 from wdspec.shards.lock import Lock, LockedSource, lock_name
 from wdspec.spec.files import MOST_DATA, ReadFile
@@ -98,11 +99,10 @@ class KnownSizes:
 
 
 def _sum(parts: Sequence[NamedObjects]) -> NamedObjects:
-    sizes = [each.bytes for each in parts if each.bytes is not None]
     return NamedObjects(
         sum(each.requests for each in parts),
         sum(each.objects for each in parts),
-        sum(sizes) if len(sizes) == len(parts) else None,
+        sum_known(each.bytes for each in parts),
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from wdspec.advice.explanation import Explanation
 from wdspec.advice.sizes import KnownSizes
-from wdspec.base.amounts import join_names, pluralize, size
+from wdspec.base.amounts import join_names, pluralize, size, sum_known
 from wdspec.base.errors import WdspecError
 from wdspec.formats.compression import format_of
 from wdspec.formats.readers import seeks
@@ -132,8 +132,22 @@ class Traffic:
 
     def requests(self, epochs: float = 1) -> float | None:
         """The requests to stores; None if a store does not say."""
-        found = [each.fetched_requests(epochs) for each in self.sources]
-        return None if None in found else sum(each for each in found if each is not None)
+        return sum_known(each.fetched_requests(epochs) for each in self.sources)
+
+    def describe(self, epochs: float, per: str, note: str) -> str:
+        """Describe what a run of some epochs reads, by which sizes, and what is unknown.
+
+        Args:
+            epochs: how many.
+            per: what this is per, as in ` per epoch`; or empty.
+            note: put after the sizes.
+        """
+        if not self.sources:
+            return f"unknown of {self.unknown_in_words}{self.remedy}"
+        excluding = f"; excluding {self.unknown_in_words}, of which this is unknown{self.remedy}"
+        return (
+            f"{self.in_words(epochs)}{per}, by the sizes of {self.by}{note}{excluding * bool(self.unknown)}"
+        )
 
     def in_words(self, epochs: float = 1) -> str:
         """What a run of some epochs reads of which stores."""

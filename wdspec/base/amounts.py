@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import islice
 from math import log10
+from typing import TypeVar
+
+N = TypeVar("N", int, float)
 
 MOST_ROWS = 60
 """A table with a row for each source that is longer shows the `LARGEST` sources only."""
@@ -17,6 +20,12 @@ def largest_places(sizes: Sequence[float], others: Iterable[int] = ()) -> list[i
         return list(range(len(sizes)))
     largest = sorted(range(len(sizes)), key=lambda place: -sizes[place])[:LARGEST]
     return sorted({*largest, *islice(others, LARGEST)})
+
+
+def sum_known(numbers: Iterable[N | None]) -> N | None:
+    """The sum; None if a number is unknown."""
+    known = list(numbers)
+    return None if None in known else sum(each for each in known if each is not None)
 
 
 def number(value: float) -> str:

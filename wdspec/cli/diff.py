@@ -32,7 +32,6 @@ from wdspec.cli.output import (
     one_line,
     show_report,
     table_of,
-    to_markdown,
 )
 from wdspec.cli.spec_options import (
     SpecChoice,
@@ -106,10 +105,7 @@ def diff(
     if (records := diff_of_records(old, new)) is not None:
         if state_file is not None or chart is not None:
             raise click.UsageError("--state and --chart work only with specs, not with records of runs")
-        if form == "markdown":
-            click.echo(to_markdown(records.blocks()))
-        else:
-            show_report(records, form)
+        show_report(records, form)
         if exit_code and not records.is_empty:
             click.get_current_context().exit(1)
         return
@@ -125,10 +121,7 @@ def diff(
         found = DiffReport(diff, fate_of_state(diff, state_file))
     else:
         found = DiffsReport.of(sides, pairs, ranks, workers)
-    if form == "markdown":
-        click.echo(to_markdown(found.blocks()))
-    else:
-        show_report(found, form)
+    show_report(found, form)
     if chart is not None and isinstance(found, DiffReport):
         draw(found.diff, chart)
     if (exit_code and not found.is_empty) or (isinstance(found, DiffsReport) and found.has_errors):

@@ -184,15 +184,10 @@ def _describe_objects(objects: Sequence[ObjectRequests]) -> str:
 
 def _describe_traffic(traffic: Traffic) -> str:
     """What an epoch reads from which stores, and what later epochs do."""
-    if not traffic.sources:
-        return f"unknown of {traffic.unknown_in_words}{traffic.remedy}"
-    said = f"{traffic.in_words()} per {traffic.per}, by the sizes of {traffic.by}"
     later = traffic.fetched_bytes(2) - traffic.fetched_bytes(1)
-    if later < traffic.fetched_bytes(1):
-        said += f"; {output.size(later)} in the second, which reads copies of the cache"
-    if traffic.unknown:
-        said += f"; excluding {traffic.unknown_in_words}, of which this is unknown{traffic.remedy}"
-    return said
+    is_less = later < traffic.fetched_bytes(1)
+    note = f"; {output.size(later)} in the second, which reads copies of the cache" if is_less else ""
+    return traffic.describe(1, f" per {traffic.per}", note)
 
 
 def _describe_batch(explanation: Explanation) -> str:

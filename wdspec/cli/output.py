@@ -108,9 +108,11 @@ def chart_text(text: str) -> str:
 
 
 def show_report(report: Report, form: str) -> None:
-    """Print a report as JSON, or as text."""
+    """Print a report as JSON, as Markdown, or as text."""
     if form == "json":
         print_json(report)
+    elif form == "markdown":
+        click.echo(to_markdown(report.blocks()))
     else:
         show(*report.blocks())
 

@@ -126,15 +126,9 @@ class SimulateReport:
         traffic, epochs = self.traffic, self._drawn_epochs
         if traffic is None or not (traffic.sources or traffic.unknown):
             return
-        if not traffic.sources:
-            yield "reads", f"unknown of {traffic.unknown_in_words}{traffic.remedy}"
-            return
-        said = f"{traffic.in_words(epochs)}, by the sizes of {traffic.by}"
-        if cached := traffic.cached_part(epochs):
-            said += f"; {cached:.1%} of the {output.size(traffic.bytes(epochs))} that are read come from the cache"
-        if traffic.unknown:
-            said += f"; excluding {traffic.unknown_in_words}, of which this is unknown{traffic.remedy}"
-        yield "reads", said
+        cached, whole = traffic.cached_part(epochs), output.size(traffic.bytes(epochs))
+        note = f"; {cached:.1%} of the {whole} that are read come from the cache" if cached else ""
+        yield "reads", traffic.describe(epochs, "", note)
 
 
 def _summary(result: simulate_facts.SimulationResult) -> Iterator[Row]:
@@ -175,15 +169,14 @@ def _extent(result: simulate_facts.SimulationResult) -> str:
 
 
 def _by_source(result: simulate_facts.SimulationResult, columns: Columns, title: str) -> Table:
-    table = table_of(result.sources, columns, title)
-    return table.of_largest(
+    source: Columns = {"source": lambda each: each.explanation.indented}
+    return table_of(result.sources, source | columns, title).of_largest(
         [0 if each.explanation.nested else each.share for each in result.sources], part="share>"
     )
 
 
 def _batches(result: simulate_facts.SimulationResult) -> Table:
     columns: Columns = {
-        "source": lambda each: each.explanation.indented,
         "share>": lambda each: output.percent(each.share),
         "expected>": lambda each: output.number(each.per_batch.expected),
         "min>": lambda each: output.number(each.per_batch.min),
@@ -199,7 +192,6 @@ def _batches(result: simulate_facts.SimulationResult) -> Table:
 
 def _totals(result: simulate_facts.SimulationResult) -> Table:
     columns: Columns = {
-        "source": lambda each: each.explanation.indented,
         "expected>": lambda each: output.number(each.total.expected),
         "drawn>": lambda each: output.number(each.total.drawn),
         "off>": lambda each: f"{round(each.total.drawn - each.total.expected, 1) + 0.0:+.1f}",
@@ -215,7 +207,6 @@ def _epochs(result: simulate_facts.SimulationResult) -> Table:
     samples = plan.epoch_samples or length * simulation.global_size
     samples = samples if plan.finite is None else min(samples, plan.finite.samples)
     columns: Columns = {
-        "source": lambda each: each.explanation.indented,
         "expected>": lambda each: output.number(each.share * samples),
         "min>": lambda each: output.number(min(each.by_epoch[:complete])),
         "mean>": lambda each: output.number(sum(each.by_epoch[:complete]) / complete),
@@ -233,7 +224,6 @@ def _slots(result: simulate_facts.SimulationResult) -> Table:
         return output.number_range(ends.min + first, ends.max + first)
 
     columns: Columns = {
-        "source": lambda each: each.explanation.indented,
         "expected>": lambda each: output.number(each.per_slot.expected),
         "min>": lambda each: output.number(each.per_slot.min),
         "max>": lambda each: output.number(each.per_slot.max),
@@ -251,7 +241,6 @@ def _coverage(result: simulate_facts.SimulationResult) -> Table:
         return lambda each: "?" if each.coverage is None else cell(each.coverage)
 
     columns: Columns = {
-        "source": lambda each: each.explanation.indented,
         "samples>": lambda each: each.explanation.samples_in_words,
         "passes>": known(lambda found: f"{found.passes:.3g}"),
         "epoch 1>": known(lambda found: _fraction(found.first_seen)),

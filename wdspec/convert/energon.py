@@ -12,6 +12,7 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from wdspec.base.amounts import sum_known
 from wdspec.convert.dialect import (
     Dialect,
     Given,
@@ -315,8 +316,7 @@ class PreparedFolder:
         """The number of samples in shards, if it is known for all of them."""
         if (count_shards(shards) or _MOST) >= _MOST:
             return None
-        counts = [self.counts.get(name) for text in shards for name in Braces(text)]
-        return None if None in counts else sum(count or 0 for count in counts) or None
+        return sum_known(self.counts.get(name) for text in shards for name in Braces(text)) or None
 
     def _fields(self, where: str, new: NewSpec) -> dict[str, str]:
         """Convert `field_map` to `rename`."""

@@ -13,6 +13,7 @@ from ray.data.block import BlockMetadata
 from ray.data.datasource import Datasource
 from ray.data.datasource import ReadTask as RayTask
 
+from wdspec.base.amounts import sum_known
 from wdspec.base.errors import WdspecError
 from wdspec.jobs.job import ReadTask, check_each_sample
 from wdspec.ray.columns import tables_of
@@ -55,13 +56,13 @@ class SpecDatasource(Datasource):  # type: ignore[misc]  # Ray has no types
             read: Any = partial(read_shards, some, schema, spec.limit)
             read.__name__ = "read_shards"  # Ray shows this name
             about = BlockMetadata(
-                num_rows=_sum(counts),
-                size_bytes=_sum(sizes),
+                num_rows=sum_known(counts),
+                size_bytes=sum_known(sizes),
                 exec_stats=None,
                 input_files=[task.shard.text for task in some],
             )
             self._reads.append((read, about))
-        self._size = _sum([size for _, size in facts])
+        self._size = sum_known([size for _, size in facts])
 
     def get_name(self) -> str:
         """Return the name of the read tasks in Ray's messages."""
@@ -102,12 +103,6 @@ def read_shards(
         except WdspecError as error:
             error.at(source=task.source, url=task.shard.text)
             raise
-
-
-def _sum(numbers: Sequence[int | None]) -> int | None:
-    """Return the sum of numbers, or None if one of them is unknown."""
-    known = [number for number in numbers if number is not None]
-    return sum(known) if len(known) == len(numbers) else None
 
 
 def _facts_of(spec: Spec, source: Source, shards: Shards) -> Iterator[tuple[int | None, int | None]]:

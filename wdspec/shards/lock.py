@@ -17,6 +17,7 @@ from functools import cached_property
 from importlib.metadata import version
 from typing import Any, TypeVar
 
+from wdspec.base.amounts import sum_known
 from wdspec.base.errors import ShardError, UrlError, UsageError
 from wdspec.base.files import open_regular
 from wdspec.base.redaction import redacted_urls
@@ -83,8 +84,7 @@ class LockedSource:
     @property
     def size(self) -> int | None:
         """Bytes of all shards; None if a store did not report a size."""
-        sizes = [each.size for each in self.objects]
-        return None if None in sizes else sum(each for each in sizes if each is not None)
+        return sum_known(each.size for each in self.objects)
 
     def shards(self, base: str) -> UrlSequence:
         """Return the shards, with relative paths starting at `base`."""
