@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from wdspec.base.errors import did_you_mean, nearest
 from wdspec.spec.language.advice import KEYS, KEYS_IN, advice_on, first_sentence, remedy
 from wdspec.spec.language.effects import OF_SOURCES, inner_model, named_model
-from wdspec.spec.language.making import step_meant
+from wdspec.spec.language.making import STEPS, step_meant
 from wdspec.spec.language.options import LoaderOptions
 from wdspec.spec.language.values import Model
 from wdspec.spec.problems import Problems, describe
@@ -127,8 +127,12 @@ def _describe_key(model: type[Model], path: Sequence[Any]) -> str:
         field = next((field for key, field in fields if key == step), None)
         if field is not None and field.description:
             found = f"`{step}`: {first_sentence(field.description)}"
-        if field is not None and (inner := inner_model(field)) is not None and issubclass(inner, Model):
-            model = inner
+        inner = (
+            STEPS.get(str(step).removeprefix("a "))
+            if field is None
+            else inner_model(field) or named_model(field)
+        )
+        model = inner if inner is not None and issubclass(inner, Model) else model
     return found
 
 

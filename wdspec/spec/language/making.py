@@ -7,6 +7,7 @@ it is made from. A step is a model here, which names its function in `wdspec/ste
 from __future__ import annotations
 
 import datetime
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, NoReturn, get_args
 
@@ -611,6 +612,9 @@ class Choose(Recipe):
             values.refuse("E203", what, "write one weight for each field", "weights")
 
 
+_PAIR = re.compile(r"(\d+)\s*(?:[x×*,]|\s)\s*(\d+)")
+
+
 def read_sides(value: Any) -> Any:
     """Read one side, or height and width."""
     sides = value if isinstance(value, (list, tuple)) else [value]
@@ -618,6 +622,9 @@ def read_sides(value: Any) -> Any:
         values.refuse(
             "E203", f"{quote(str(value))} is no size", "write a side, or height and width: `[240, 320]`"
         )
+    if pair := _PAIR.fullmatch(str(value)):
+        meant = f"write height and width as a list: `[{pair[1]}, {pair[2]}]`"
+        values.refuse("E202", f"expected a side, or a list of two, but this is {describe(value)}", meant)
     numbers = tuple(map(values.read_integer, sides))
     if not all(isinstance(each, int) and 1 <= each <= MOST_SIDE for each in numbers):
         values.refuse(
@@ -1160,6 +1167,10 @@ def read_step(value: Any) -> Any:
             near = hint_of({_WORDS[meant]: value[meant]})
         elif "resample" in value:
             near = "audio is resampled when it is decoded: `decode: {wav: audio+rate=16000}`"
+        elif {"resize", "center_crop", "random_resized_crop", "hflip"} & {*value}:
+            near = (
+                "images are resized and cropped when they are decoded: `decode: {jpg: rgb8+resize=224x224}`"
+            )
         hint = hint_of(value) if {"from", "to", "name", "type", "step"} & {*value} else near
         values.refuse("E206", "this names no step", hint or f"the steps are {', '.join(STEPS)}: `{EXAMPLE}`")
     model = STEPS[named[0]]

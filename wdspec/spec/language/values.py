@@ -202,11 +202,17 @@ def read_field_pattern(value: Any) -> Any:
         if pattern.startswith("."):
             refuse("E215", f"{quote(pattern)} starts with a dot", f"write `{pattern.lstrip('.')}`")
         if any(sign in pattern for sign in "/,|") or any(c.isspace() for c in pattern):
-            hint = "separate fields with spaces and alternatives with `;`: `jpg;png txt`"
-            if (meant := _MISPUT.sub(lambda sign: _SEPARATORS[sign[0][0]], value).strip()) != value:
-                hint += f"; did you mean `{meant}`?"
-            refuse("E215", f"{quote(pattern)} cannot be a file suffix", hint)
+            refuse("E215", f"{quote(pattern)} cannot be a file suffix", _hint_for_separators(value))
     return value
+
+
+def _hint_for_separators(value: str) -> str:
+    """Return what to write for a field whose alternatives are not separated by ``;``."""
+    if value.split() and not any(sign in value for sign in "/,|;"):
+        return f"write `{';'.join(value.split())}` for a field that is one of these, whichever a sample has"
+    hint = "separate fields with spaces and alternatives with `;`: `jpg;png txt`"
+    meant = _MISPUT.sub(lambda sign: _SEPARATORS[sign[0][0]], value).strip()
+    return hint if meant == value else f"{hint}; did you mean `{meant}`?"
 
 
 def text_form(pattern: str) -> dict[str, Any]:

@@ -580,13 +580,13 @@ def misspelt_asides(composition: Composition) -> Findings:
         expression, fields = each.parse("extensions", "rename", "lookup", "tags"), field_names(each.source)
         if expression is None or fields is None:
             continue
-        asides = each.source.asides(each.named)
+        asides, made = each.source.asides(each.named), each.source.make and each.source.made_names
         for path in expression.paths:
             name = str(path[0])
             is_known = name in BY_NAME or any(name in row.extensions for row in BY_NAME.values())
             if name not in asides or is_known:
                 continue
-            if hint := suggest_path(path, fields, each.source.rename):
+            if hint := suggest_path(path, (*made, *fields), each.source.rename):
                 message = f"`{name[:60]}` is not among the fields of `{each.draft.name}`"
                 yield Finding(each.at, message, hint)
 

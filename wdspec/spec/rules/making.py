@@ -214,14 +214,11 @@ def absent_files(composition: Composition) -> Findings:
 def padded_labels(composition: Composition) -> Findings:
     """Labels of steps that are packed or padded without a value for what is filled."""
     batch = composition.spec.batch
-    recipes = [
-        recipe for _, source, _ in makes_of(composition, is_mixed=True) for recipe in source.make.values()
-    ]
-    labels = {name for recipe in recipes if (name := getattr(recipe, "labels", None))}
+    labels = _labels_in(composition)
     if batch is None or not labels or "batch" not in composition.top.entries:
         return
     node = composition.top.entries["batch"].value
-    for name in sorted(labels):
+    for name in labels:
         if batch.pack is not None and name in batch.pack.fields and name not in batch.pack.pad:
             hint = f"write `pad: {{{name}: -100}}` in `pack`"
             yield Finding(locate(node, ("pack",)), f"`{name}` has labels, and rows are filled with 0", hint)
@@ -229,6 +226,44 @@ def padded_labels(composition: Composition) -> Findings:
         if way is not None and way.padding is not None and "value" not in way.padding.model_fields_set:
             hint = f"write `{name}: {{pad: {{value: -100}}}}`"
             yield Finding(locate(node, ("collate", name)), f"`{name}` has labels, and is filled with 0", hint)
+
+
+def _labels_in(composition: Composition) -> list[str]:
+    """The fields with labels that steps make beside their ids."""
+    made = makes_of(composition, is_mixed=True)
+    recipes = (recipe for _, source, _ in made for recipe in source.make.values())
+    return sorted({name for recipe in recipes if (name := getattr(recipe, "labels", None))})
+
+
+@rule(
+    "W446",
+    "labels padded with a class",
+    "Losses leave out labels of -100. Any label from 0 on is the number of a token or a class, which the model then "
+    "learns to predict for the padding. If your loss leaves out this number, as with `ignore_index=0`, it also leaves "
+    "out the tokens of that number.",
+    keys="make",
+    bad="dataset:\n"
+    "  - {shards: a.jsonl, make: {ids: {chat: messages, file: model, labels: labels}}}\n"
+    "batch: {size: 8, collate: {ids: pad, labels: {pad: {value: 0}}}}\n",
+    good="dataset:\n"
+    "  - {shards: a.jsonl, make: {ids: {chat: messages, file: model, labels: labels}}}\n"
+    "batch: {size: 8, collate: {ids: pad, labels: {pad: {value: -100}}}}\n",
+)
+def labels_padded_with_classes(composition: Composition) -> Findings:
+    """Labels of steps whose padding is written as a number that is a token or a class."""
+    batch = composition.spec.batch
+    if batch is None or "batch" not in composition.top.entries:
+        return
+    for name in _labels_in(composition):
+        way = None if batch.collate is None else batch.collate.fields.get(name)
+        of_pack = None if batch.pack is None else batch.pack.pad.get(name)
+        of_way = way.padding.value if way is not None and way.padding is not None else None
+        for path, value in ((("pack", "pad", name), of_pack), (("collate", name), of_way)):
+            is_set = path[0] == "pack" or (way and way.padding and "value" in way.padding.model_fields_set)
+            if value is not None and value >= 0 and is_set:
+                at = locate(composition.top.entries["batch"].value, path)
+                hint = "write -100, which losses leave out"
+                yield Finding(at, f"`{name}` has labels, and its padding {value} is one, too", hint)
 
 
 _PLACES = ("side", "length", "limit", "multiple")

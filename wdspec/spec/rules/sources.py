@@ -8,9 +8,11 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from itertools import combinations_with_replacement, islice
+from operator import gt
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from wdspec.spec.build import Composition
+from wdspec.spec.language.decoder_options import option_values
 from wdspec.spec.language.decoders import drawing_options
 from wdspec.spec.language.selection import describe_fraction
 from wdspec.spec.problems import list_names, quote
@@ -308,6 +310,39 @@ def _without_chance(name: str) -> str:
         elif key not in (*_drawing_options(name), "scale", "ratio"):
             found.append(option)
     return "+".join(found)
+
+
+@rule(
+    "W447",
+    "a crop that is larger than the image",
+    "`center_crop` fills what is beyond the image with black. If `resize` makes all images smaller than the crop, "
+    "every image gets a black border. The two numbers are probably swapped.",
+    keys="decode",
+    bad="defaults: {decode: rgb8+resize=224+center_crop=256}\ndataset:\n  - {shards: a.tar}\n",
+    good="defaults: {decode: rgb8+resize=256+center_crop=224}\ndataset:\n  - {shards: a.tar}\n",
+)
+def bordered_crops(composition: Composition) -> Findings:
+    """Decoders whose `resize` makes every image smaller than their `center_crop`."""
+    for leaf in (*composition.leaves, *composition.companions):
+        for at, name in decoder_names(leaf):
+            options = option_values(name) if "+center_crop=" in name else {}
+            if "resize" in options and (hint := _hint_for_border(options["resize"], options["center_crop"])):
+                yield Finding(
+                    at, "`center_crop` is larger than what `resize` makes: images get a black border", hint
+                )
+
+
+def _hint_for_border(resize: int | tuple[int, int], crop: int | tuple[int, int]) -> str:
+    """Return what to write in place of a crop that is larger than any resized image; empty if it is not."""
+    height, width = crop if isinstance(crop, tuple) else (crop, crop)
+    # A number in `resize` is what the shorter side of every image becomes.
+    of_resized = resize if isinstance(resize, tuple) else (resize,)
+    of_crop = (height, width) if isinstance(resize, tuple) else (min(height, width),)
+    is_larger = any(map(gt, of_crop, of_resized))
+    hint = f"make `resize` at least `{height}x{width}`, or crop less"
+    if isinstance(resize, int) and isinstance(crop, int):
+        hint = f"write `resize={crop}+center_crop={resize}`, or crop {resize} at most"
+    return hint * is_larger
 
 
 _OfOwner = tuple[str, str, Draft, Scalar, Sequence[Part]]

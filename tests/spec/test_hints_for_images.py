@@ -1,0 +1,93 @@
+"""Mistakes of specs for images: each has one message, whose hint says what was probably meant."""
+
+from typing import Any
+
+import pytest
+
+from wdspec.spec.load import check
+
+
+def hints_of(spec: dict[str, Any], code: str) -> list[str]:
+    return [problem.hint for problem in check(spec)[1] if problem.code == code]
+
+
+@pytest.mark.parametrize(
+    ("options", "hint"),
+    [
+        ("resize=224+center_crop=256", "write `resize=256+center_crop=224`, or crop 224 at most"),
+        ("resize=240x320+center_crop=256", "make `resize` at least `256x256`, or crop less"),
+        ("resize=64+center_crop=96x128", "make `resize` at least `96x128`, or crop less"),
+        ("resize=240+center_crop=240x320", None),  # wide images have no border
+        ("resize=256+center_crop=256", None),
+        ("center_crop=256", None),
+    ],
+)
+def test_a_crop_with_a_border_in_every_image_is_found_in_all_decoders(options: str, hint: str | None) -> None:
+    for decode in (
+        f"rgb8+{options}",
+        {"photo": f"rgb8+{options}"},
+        {"mp4": f"video+frames=2+{options}+silent"},
+    ):
+        found = hints_of({"dataset": [{"shards": "a.tar", "decode": decode}]}, "W447")
+        assert found == ([] if hint is None else [hint])
+
+
+@pytest.mark.parametrize(
+    ("batch", "count"),
+    [
+        ({"size": 8, "collate": {"ids": "pad", "labels": {"pad": {"value": 0}}}}, 1),
+        ({"size": 8, "collate": {"ids": "pad", "labels": {"pad": {"value": -1}}}}, 0),
+        ({"pack": {"fields": ["ids", "labels"], "length": 512, "pad": {"labels": 50256}}}, 1),
+        ({"pack": {"fields": ["ids", "labels"], "length": 512, "pad": {"labels": -100}}}, 0),
+    ],
+)
+def test_labels_that_are_padded_with_a_token_on_purpose_are_a_warning(
+    batch: dict[str, Any], count: int
+) -> None:
+    make = {"ids": {"chat": "messages", "file": "model", "labels": "labels"}}
+    spec = {"dataset": [{"shards": "a.jsonl", "make": make}], "batch": batch}
+    assert hints_of(spec, "W446") == ["write -100, which losses leave out"] * count
+
+
+@pytest.mark.parametrize(
+    ("step", "hint"),
+    [
+        ({"crop": "jpg", "size": "96x128"}, "write height and width as a list: `[96, 128]`"),
+        ({"crop": "jpg", "size": "96, 128"}, "write height and width as a list: `[96, 128]`"),
+        ({"crop": "jpg", "size": "large"}, "`size`: the side of the result in pixels, or height and width"),
+        (
+            {"chat": "messages", "file": [3]},
+            "`file`: A `tokenizer.json` of the library `tokenizers`, or a folder of ",
+        ),
+    ],
+)
+def test_a_wrong_value_in_a_step_gets_the_description_of_its_own_option(
+    step: dict[str, Any], hint: str
+) -> None:
+    """And not that of `make`, whose example is another step."""
+    [found] = hints_of({"dataset": [{"shards": "a.tar", "make": {"x": step}}]}, "E202")
+    assert found.startswith(hint)
+
+
+def test_a_decoder_that_is_written_as_a_step_leads_to_decode() -> None:
+    spec = {"dataset": [{"shards": "a.tar", "make": {"x": {"resize": "jpg", "size": 224}}}]}
+    [found] = hints_of(spec, "E206")
+    assert "`decode: {jpg: rgb8+resize=224x224}`" in found
+
+
+def test_alternatives_that_are_separated_by_spaces_are_joined() -> None:
+    spec = {"dataset": [{"shards": "a.tar", "rename": {"image": "jpg jpeg png"}}]}
+    assert hints_of(spec, "E215") == [
+        "write `jpg;jpeg;png` for a field that is one of these, whichever a sample has"
+    ]
+
+
+def test_a_misspelled_made_field_in_a_selection_leads_to_the_made_field() -> None:
+    source = {
+        "shards": "a.tar",
+        "extensions": "jpg label.txt",
+        "rename": {"name": "label.txt"},
+        "make": {"label": {"label": "name", "names": ["cat", "dog"]}},
+        "where": "labels >= 0",
+    }
+    assert hints_of({"dataset": [source]}, "W392") == ["did you mean `label`?"]
