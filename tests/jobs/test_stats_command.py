@@ -532,7 +532,35 @@ def test_a_mistake_in_the_key_is_reported_once(folder):
     (folder / "s.yaml").write_text(SPEC.replace("stats: s.stats.json\n", ""))
     out, _ = within("validate", "s.yaml", code=1)
     assert out.count("E206 `mix.by: samples` needs the number of samples of each source") == 2
-    assert "run `wdspec stats SPEC` and add `stats: FILE`, or add `samples: n`" in out
+    assert "add `stats: stats.json` and run `wdspec stats SPEC`, or add `samples: n`" in out
+
+
+@pytest.mark.parametrize(
+    ("keys", "more"),
+    [
+        ("where: cls >= 0", "epoch: {pass: drop, reshuffle: true}\nbatch: {size: 2}"),
+        (
+            "weight: 1",
+            "mix: {shares_in: cost}\nepoch: {batches: 5}\nbatch: {cost: cls + 1, max_cost: 100}",
+        ),
+    ],
+)
+def test_what_splits_are_told_about_measuring_works_in_both(folder, keys, more):
+    spec = f"wdspec: 1\ndefaults: {{extensions: cls}}\n{more}\nsplits:\n"
+    for name, shards in (("train", "a"), ("val", "b")):
+        spec += f"  {name}:\n    dataset: [{{name: a, shards: {shards}-*.tar, {keys}}}]\n"
+    (folder / "s.yaml").write_text(spec)
+    for _ in range(2):  # a problem of both splits is reported of one at a time
+        hints = dict.fromkeys(each.hint for each in wdspec.validate("s.yaml"))
+        for file, name in re.findall("add `stats: ([a-z.]+)` in the split `([a-z]+)`", "".join(hints)):
+            spec = spec.replace(f"  {name}:\n", f"  {name}:\n    stats: {file}\n")
+        (folder / "s.yaml").write_text(spec)
+        if "stats" in spec:
+            within("stats", "s.yaml", "--jobs", "0")
+    assert wdspec.validate("s.yaml") == []
+    for name in ("train", "val"):
+        with wdspec.loader(f"s.yaml#{name}", num_workers=0) as loader:
+            assert len(list(loader)) > 0
 
 
 def test_each_split_has_its_own_file(folder):

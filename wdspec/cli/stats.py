@@ -18,6 +18,7 @@ from wdspec.jobs.engine import Engine
 from wdspec.jobs.stats import StatsJob
 from wdspec.shards.lock import beside_spec
 from wdspec.spec.measurements import LEVELS, MeasuredSource, Measurements
+from wdspec.spec.problems import advise_stats
 from wdspec.spec.spec import Spec
 
 SUFFIX = ".stats.json"
@@ -75,7 +76,7 @@ def stats(
         if path in specs:
             raise click.UsageError(
                 f"the splits `{specs[path].split}` and `{split}` have the same `stats:` file, but each split needs its "
-                "own; write `stats:` within each split"
+                f"own; {advise_stats(split)}, and so for each split"
             )
         specs[path] = spec
     reports: list[StatsReport] = []

@@ -54,6 +54,7 @@ from wdspec.spec.measurements import (
     SampleCosts,
     Spread,
 )
+from wdspec.spec.problems import advise_stats
 from wdspec.spec.reading import (
     digest_costing,
     digest_decoding,
@@ -319,8 +320,8 @@ def _read_before(path: str, split: str | None) -> tuple[Measurements | None, byt
     found, text = read_earlier(path, b'"stats":', "stats", Measurements.of_text)
     if found is not None and found.split != split:
         raise UsageError(
-            f"`{path}` is of the split `{found.split}`, but each split needs its own file; write `stats:` within each "
-            "split, or give another name with -o"
+            f"`{path}` is of the split `{found.split}`, but each split needs its own file; "
+            f"{advise_stats(split)}, or give another name with -o"
         )
     return found, text
 

@@ -33,7 +33,7 @@ from wdspec.spec.language.values import (
     is_size,
     read_number,
 )
-from wdspec.spec.problems import Problems, list_names
+from wdspec.spec.problems import Problems, advise_stats, list_names
 from wdspec.spec.secrets import remove_secrets
 from wdspec.spec.sources import GROUP_KEYS, TOP_MIX_ONLY, Draft, Expander, draft_sources, every_draft
 from wdspec.spec.spec import Source, Spec
@@ -274,7 +274,7 @@ def _with_total(spec: Spec, leaves: Sequence[Draft], top: MapNode, problems: Pro
     total = 0 if unknown else sum(source.samples or 0 for source in spec.sources)
     if unknown and top.get("stats") is None:  # otherwise, W108 says what the file lacks
         message = f"`total` needs the number of samples of each source, but {list_names(unknown, 3)} does not state it"
-        hint = "add `samples: n` there, or `stats: stats.json`, and run `wdspec stats SPEC`"
+        hint = f"add `samples: n` there, or {advise_stats(spec.split)}"
         problems.add("E381", top.entries["epoch"].value.value_or_self("samples"), message, hint)
     return spec.model_copy(update={"epoch": spec.epoch and spec.epoch.model_copy(update={"samples": total})})
 

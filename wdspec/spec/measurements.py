@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from wdspec.base.errors import UsageError
 from wdspec.spec.files import MOST_DATA, Library, read_from_disk, reason_of
-from wdspec.spec.problems import Problems, list_names
+from wdspec.spec.problems import Problems, advise_stats, list_names
 from wdspec.spec.reading import changed_keys, digest_costing, digest_shards, split_costing
 from wdspec.spec.sources import Draft
 from wdspec.spec.spec import Source, Spec
@@ -364,6 +364,11 @@ class Measurements:
         return None if measured.is_whole else "sources of which not all shards could be measured"
 
 
+class _OtherSplitError(UsageError):
+    """A file of measurements that is for another split."""
+
+
+_MEASURE = "run `wdspec stats SPEC`"
 _OTHER_SHARDS = "sources whose `shards` have changed since they were measured"
 
 
@@ -383,10 +388,13 @@ def fill_in_measurements(
     try:
         measurements = library.parse_data(path, MOST_DATA, Measurements.totals)
         if measurements.split != spec.split:
-            raise UsageError(f"it is for the split `{measurements.split}`")
+            of = "no split" if measurements.split is None else f"the split `{measurements.split}`"
+            raise _OtherSplitError(f"it is for {of}, and each split needs a file of its own")
     except (OSError, ValueError) as error:  # a UsageError is a ValueError
         reason = error.message if isinstance(error, UsageError) else reason_of(error)
-        _warn(node, f"{named} has no measurements that can be used: {reason}", problems)
+        is_of_another = isinstance(error, _OtherSplitError) and spec.split is not None
+        hint = advise_stats(spec.split) if is_of_another else _MEASURE
+        problems.add("W108", node, f"{named} has no measurements that can be used: {reason}", hint)
         return path
     misfits: dict[str, list[str]] = {}
     for leaf in leaves:
@@ -506,7 +514,7 @@ def _warn(node: Node, message: str, problems: Problems) -> None:
     other = "; an environment with other shards needs a `stats` file of its own" * message.startswith(
         _OTHER_SHARDS
     )
-    problems.add("W108", node, message, f"run `wdspec stats SPEC`{other}")
+    problems.add("W108", node, message, f"{_MEASURE}{other}")
 
 
 def _lines(depth: int, values: Mapping[str, Any]) -> str:

@@ -312,3 +312,9 @@ def quote(text: str) -> str:
 def list_names(names: Sequence[str], most: int = 10) -> str:
     """List the first names in backquotes; `nothing` if there are none."""
     return ", ".join(f"`{name}`" for name in names[:most]) + (", …" if len(names) > most else "") or "nothing"
+
+
+def advise_stats(split: str | None) -> str:
+    """How to measure a spec for the first time: each split has a file of its own."""
+    file, where = ("stats.json", "") if split is None else (f"{split}.stats.json", f" in the split `{split}`")
+    return f"add `stats: {file}`{where} and run `wdspec stats SPEC`"

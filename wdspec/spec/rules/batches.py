@@ -20,6 +20,7 @@ from wdspec.spec.language.expressions import (
     parse_expression,
 )
 from wdspec.spec.language.samples import fields_set_by
+from wdspec.spec.problems import advise_stats
 from wdspec.spec.rules.fields import (
     MAGIC,
     OF_FIELDS,
@@ -631,10 +632,11 @@ def shares_of_unknown_cost(composition: Composition) -> Findings:
             return
         for leaf in sources.leaves if top.get("stats") is None else ():
             if leaf.model is not None and leaf.model.mean_cost is None:
-                yield Finding(leaf.node, f"{said} needs the mean cost of each source", _MEASURE)
+                yield Finding(leaf.node, f"{said} needs the mean cost of each source", _advise_costs(spec))
 
 
-_MEASURE = "add `stats: stats.json` and run `wdspec stats SPEC`, or add `mean_cost: …`"
+def _advise_costs(spec: Spec) -> str:
+    return f"{advise_stats(spec.split)}, or add `mean_cost: …`"
 
 
 @rule(
@@ -657,7 +659,7 @@ def epochs_of_unknown_tokens(composition: Composition) -> Findings:
         return
     hint = "add `mean_cost: …`, or a cost that counts tokens, `batch: {cost: ids.length, max_tokens: 8192}`"
     if is_measured:
-        hint = _MEASURE
+        hint = _advise_costs(spec)
     for leaf, source in composition.mixed:
         if source.mean_cost is None and not (source.tokens and source.tokens.length):
             message = "`epoch: {tokens: …}` needs the mean number of tokens of a sample of each source"

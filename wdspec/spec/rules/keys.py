@@ -7,7 +7,7 @@ import re
 from wdspec.spec.build import Composition
 from wdspec.spec.language.effects import declared_keys
 from wdspec.spec.language.values import MASK
-from wdspec.spec.problems import list_names
+from wdspec.spec.problems import advise_stats, list_names
 from wdspec.spec.rules.rule import Finding, Findings, rule
 from wdspec.spec.rules.shares import positive_names, steps_with_shares
 from wdspec.spec.sources import FILTERS
@@ -45,7 +45,7 @@ def shares_without_sizes(composition: Composition) -> Findings:
         for leaf in sources.leaves if sources.share_kinds[:1] == [None] else ():
             if leaf.node.get(by.value) is None:
                 message = f"`mix.by: {by.value}` needs the number of {by.value} of each source"
-                hint = f"run `wdspec stats SPEC` and add `stats: FILE`, or add `{by.value}: n`"
+                hint = f"{advise_stats(composition.spec.split)}, or add `{by.value}: n`"
                 yield Finding(leaf.node, message, hint)
 
 
@@ -138,9 +138,7 @@ def uncounted_selections(composition: Composition) -> Findings:
         key = next((key for key in ("where", "keys_of", "subset") if _reads_values(source, key)), None)
         if key is not None:
             message = f"how many samples `{key}` keeps must be known before an epoch with `reshuffle` starts"
-            yield Finding(
-                leaf.node.key_or_self(key), message, "add `stats: stats.json` and run `wdspec stats SPEC`"
-            )
+            yield Finding(leaf.node.key_or_self(key), message, advise_stats(spec.split))
 
 
 def _leaves_places(spec: Spec) -> bool:
