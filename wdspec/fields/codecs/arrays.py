@@ -66,9 +66,7 @@ def _read_npy(data: bytes) -> Array:
     _check_end(available - size)
     if not size:
         return np.zeros(shape, dtype)
-    values = np.frombuffer(data, dtype, size // dtype.itemsize, begin)
-    array: Array = values.reshape(shape, order="F" if fortran else "C").copy(order="K")
-    return array
+    return np.ndarray(shape, dtype, data, begin, None, "F" if fortran else "C").copy("K")
 
 
 def npy_shape(data: bytes) -> tuple[int, ...]:
