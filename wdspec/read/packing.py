@@ -71,7 +71,7 @@ def join_samples(samples: Sequence[Sample], pack: Packing) -> dict[str, Any]:
             field, or the samples have a field that is to be added.
     """
     parts = {name: _as_tensors(name, samples) for name in pack.fields}
-    sizes = [len(value) for value in parts[pack.fields[0]]]
+    sizes = [value.shape[0] for value in parts[pack.fields[0]]]
     for name in pack.fields[1:]:
         for size, value, sample in zip(sizes, parts[name], samples, strict=True):
             if len(value) != size:
@@ -161,7 +161,10 @@ def _as_tensor(name: str, sample: Sample) -> torch.Tensor:
         raise _error(f"`pack` needs the field `{name}`", name, sample)
     value = sample[name]
     try:
-        tensor = value if isinstance(value, torch.Tensor) else torch.as_tensor(value)
+        if isinstance(value, np.ndarray):
+            tensor = torch.from_numpy(value)  # `as_tensor` looks for other interfaces first
+        else:
+            tensor = value if isinstance(value, torch.Tensor) else torch.as_tensor(value)
     except (TypeError, ValueError, RuntimeError) as cause:
         raise _error(f"`{name}` is not an array of numbers: {cause}", name, sample) from cause
     if not tensor.ndim:
