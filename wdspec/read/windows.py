@@ -453,11 +453,12 @@ def weigh(batch: PlannedBatch) -> tuple[list[float], float]:
 
 def give(batch: PlannedBatch, planner: WindowPlanner) -> CostedSamples:
     """Return the samples of a batch, decoded and counted. Those that cannot be decoded are left out."""
-    samples, lost = CostedSamples(), list[int]()
+    samples = CostedSamples()
+    lost: list[int] = []
     """The number of samples before each one that is left out."""
-    by_finish = defaultdict[Finish, list[float]](list)
+    by_finish: dict[Finish, list[float]] = defaultdict(list)
     """The costs of the samples to which the same is still to be done."""
-    finish, process, costs = None, None, list[float]()
+    finish: Finish | None = None
     for cost, _, _, _, raw, other, ordinal, _ in batch:  # faster than columns, as most samples need no more
         if other is not finish:
             finish, process, costs = other, other.process, by_finish[other]
