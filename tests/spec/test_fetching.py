@@ -194,6 +194,19 @@ def test_hints_name_a_value_beside_the_reference(url, column):
     assert f"such as `{column}`" in message
 
 
+def test_a_chat_with_images_is_measured_by_its_text_and_the_number_of_images():
+    chat = {"chat": "messages", "file": "t", "labels": "labels", "images": "pictures", "image_token": "<i>"}
+    source = {"make": {"ids": {**chat, "image_length": 4}}, "decode": {"pictures": "rgb8"}}
+    pack = {"fields": ["ids", "labels"], "length": 64, "pad": {"labels": -100}}
+    fetch = {"pictures": {**ROOT, "url": "json.images"}}
+    [(code, message)] = problems(fetch, source=source, batch={"pack": pack})
+    assert code == "E367"
+    cost = message.partition("write `cost: ")[2].rstrip("`")
+    assert cost == "text_ids.length + 3 * json.images.length"
+    source["make"]["text_ids"] = {"chat": "messages", "file": "t"}
+    assert problems(fetch, source=source, batch={"pack": pack, "cost": cost}) == []
+
+
 def test_hints_name_the_length_of_a_list_of_references():
     fetch = {"images": {**ROOT, "url": "json.urls"}}
     [(_, message)] = problems(fetch, source={"where": "images.length < 9"})

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from wdspec.spec.build import Composition
 from wdspec.spec.language.expressions import ExpressionError, PathBeforeMap, describe_path, parse_expression
 from wdspec.spec.language.fetching import measured_objects, parse_url
-from wdspec.spec.language.making import behind, names_in
+from wdspec.spec.language.making import Chat, behind, names_in
 from wdspec.spec.language.samples import fields_set_by
 from wdspec.spec.rules.batches import EXPRESSIONS, list_measures
 from wdspec.spec.rules.fields import all_right_sources
@@ -219,6 +219,30 @@ def _find_late(
         if path[1:] == ("length",) and form is None:  # the number of objects in a list
             holder = whole[0]
         beside = (*holder, *path[1:])
-        column = describe_path(beside) if path[1:] and isinstance(path[1], str) else ""
+        is_made = not any(name in (key, *source.rename) for key in source.fetch)
+        column = describe_path(beside) if not is_made and path[1:] and isinstance(path[1], str) else ""
         hint = "use a value that the samples have instead" + (f", such as `{column}`" if column else "")
+        if has_headers and own is not None and path[1:] == ("length",) and form is None:
+            hint += f"; of an image, `{name}.pixels`, `{name}.width` and `{name}.height` are known"
+        hint = _measure_chat(name, source) or hint
         yield Finding(at, f"`{describe_path(path)}` is known only when the object is fetched", hint)
+
+
+def _measure_chat(name: str, source: Source) -> str:
+    """How to measure a chat by its text and the number of its images; empty if the field is none."""
+    for made, each in source.make.items():
+        if isinstance(each, Chat) and each.images and name in (made, each.labels):
+            images = (each.images,) if isinstance(each.images, str) else each.images
+            urls = [parse_url(entry.url).paths[0] for key, entry in source.fetch.items() if key in images]
+            size, cost = each.image_length, ["text_ids.length"]
+            cost += (
+                [size]
+                if isinstance(size, str)
+                else [f"{size - 1} * {describe_path(url)}.length" for url in urls]
+            )
+            return (
+                f"measure its text, and the number of its images: add `text_ids: {{chat: {each.chat}, …}}` to `make`, "
+                "with the same options without `images` and `labels`, and, if the images are lists, write `cost: "
+                f"{' + '.join(cost)}`"
+            )
+    return ""
