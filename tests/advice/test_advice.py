@@ -77,6 +77,22 @@ def test_every_rule_of_a_topic_is_in_the_engine():
     assert {rule.check.__module__ for rule in RULES if rule.needs} >= {on_data.__name__, on_plan.__name__}
 
 
+@pytest.mark.parametrize(
+    ("epoch", "shards", "samples", "code"),
+    [
+        (90, "a-{000..001}.tar", 50_000, "W507"),
+        (20, "a-{000..009}.tar", None, "W352"),
+        (20, "a-{000..009}.tar", 50_000, "W507"),
+        (1001, "a-{000..001}.tar", 1_100, "W351"),
+    ],
+)
+def test_one_number_of_samples_in_an_epoch_has_one_message(epoch, shards, samples, code):
+    source = {"shards": shards, **({"samples": samples} if samples else {})}
+    assert [each.code for each in wdspec.validate({"epoch": epoch, "batch": 8, "dataset": [source]})] == [
+        code
+    ]
+
+
 def test_explain_simulate_and_stats_give_the_same_advice(folder):
     (folder / "s.yaml").write_text(FEW)
     measured = warnings("stats", "s.yaml")

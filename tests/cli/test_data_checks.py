@@ -120,7 +120,7 @@ CASES: list[tuple[str, dict[str, str], list[str], tuple[str, ...]]] = [
     (BUCKET, {"AIS_ENDPOINT": "http://h:1", "USE_AIS_FOR": "gs"}, [], ()),
     (BUCKET, {}, [], ()),
     (ALL, {"AIS_ENDPOINT": "http://h:1"}, [], ()),
-    (ALL + "epoch: 10\nbatch: 8\n", {}, ["W507", "W511"], ("10 samples", "about 300", "training loop")),
+    (ALL + "epoch: 10\nbatch: 8\n", {}, ["W507"], ("10 samples", "about 300", "training loop")),
     (ALL + "epoch: 90\nbatch: 10\n", {}, ["W507"], ("90 samples", "about 300", "to read every sample once")),
     (ALL + "epoch: 304\nbatch: 8\n", {}, [], ()),  # there are 300 samples
     (ALL + "epoch: 90\nbatch: 10\nlimit: 180\n", {}, [], ()),

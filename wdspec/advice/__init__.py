@@ -32,4 +32,7 @@ def advise(facts: Facts) -> list[Problem]:
             for message, hint, source in each.check(*known):
                 place = (source.position if source is not None else None) or _NOWHERE
                 found.append(Problem(each.about.code, message, hint, *place))
-    return found
+    codes = {each.code for each in found}
+    return [
+        each for each in found if each.code != "W511" or "W507" not in codes
+    ]  # one message about one number

@@ -118,7 +118,7 @@ def rounded_epochs(composition: Composition) -> Findings:
     if epoch is None or not epoch.samples or not each or epoch.samples < each or epoch.batches:
         return
     over = epoch.samples % each
-    if over:
+    if over and not any(tiny_epochs(composition)) and not any(epochs_of_epochs(composition)):
         kept = epoch.samples - over
         batches = f"{kept // each:,} batches" if kept > each else "one batch"
         message = f"an epoch of {epoch.samples:,} samples is {batches} of {each:,}, and {over:,} left over"
@@ -149,7 +149,8 @@ def tiny_epochs(composition: Composition) -> Findings:
     shards = sum(
         1 if part.listed else len(part.braces) for _, _, parts in parts_of(composition) for part in parts
     )
-    if each <= epoch.samples < min(FEW_SAMPLES, FEW_BATCHES * each) and shards > FEW_BATCHES:
+    is_tiny = each <= epoch.samples < min(FEW_SAMPLES, FEW_BATCHES * each) and shards > FEW_BATCHES
+    if is_tiny and not any(epochs_of_epochs(composition)):
         batches = epoch.samples // each
         length = f"{batches} batches" if batches > 1 else "one batch"
         message = f"an epoch of {epoch.samples:,} samples is only {length} long"
