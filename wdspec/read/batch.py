@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -172,7 +173,7 @@ def _values_by_field(samples: Sequence[Sample]) -> dict[str, list[Any]]:
     if set(map(len, samples)) != {len(first)}:
         raise _different_fields(samples)
     try:
-        return {name: [sample[name] for sample in samples] for name in first}
+        return {name: list(map(itemgetter(name), samples)) for name in first}
     except KeyError:
         raise _different_fields(samples) from None
 
