@@ -16,6 +16,9 @@ from servers.fixtures import azure, gcs, nginx, proxy, s3, sshd
 
 from wdspec.base.process import KeyedValues
 
+# Several runners share the cores, and threads of OpenMP that wait for each other take half of the time of training.
+# torch reads this when it is imported, and programs that tests start inherit it.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 settings.register_profile("patient", deadline=None)  # a loaded machine may take any time for an example
 settings.load_profile("patient")
 

@@ -126,7 +126,12 @@ def run_without_avx2(call):
     folders = os.pathsep.join([os.path.dirname(__file__), *sys.path])
     run = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", f"import test_resizing; print(test_resizing.{call})"],
-        env={**os.environ, "PYTHONPATH": folders, "ATEN_CPU_CAPABILITY": "default"},
+        env={
+            **os.environ,
+            "PYTHONPATH": folders,
+            "ATEN_CPU_CAPABILITY": "default",
+            "OMP_NUM_THREADS": "2",  # in one thread, a child would have nothing to wait for
+        },
         capture_output=True,
         text=True,
         check=True,
