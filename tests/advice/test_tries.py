@@ -111,8 +111,10 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
 def test_a_run_and_commands_warn_of_a_mistake_that_no_sample_shows(tmp_path: Path, mistake: str) -> None:
     source, said = MISTAKES[mistake]
     path = spec_of(tmp_path, source)
+    of_run = warnings_of_run(path)
+    assert of_run[0].startswith("`a`: ")  # the source, as there may be others
     for found in (
-        warnings_of_run(path),
+        of_run,
         *(warnings_of_command(tmp_path, *each) for each in (["explain"], ["head", "-n", "1"])),
     ):
         assert len(found) == 1
@@ -134,6 +136,44 @@ def test_samples_that_fit_give_no_warning(tmp_path: Path, source: dict[str, Any]
     path = spec_of(tmp_path, source)
     assert not warnings_of_run(path)
     assert not warnings_of_command(tmp_path, "explain")
+
+
+@pytest.mark.parametrize("policy", ["none", "skip", "error"])
+def test_a_root_that_does_not_exist_is_not_taken_for_a_wrong_reference(tmp_path: Path, policy: str) -> None:
+    """Samples without a reference are the only ones that can be read then."""
+    fetch = {"text": {"url": "json.note", "root": "texts", "missing": policy}}
+    path = spec_of(tmp_path, {"fetch": fetch})
+    facts = [json.dumps({"note": note}).encode() for note in (None, "1.txt")]
+    write_shard(tmp_path / "a.tar", [(f"{number:04}", {"json": facts[number % 2]}) for number in range(24)])
+    report = json.loads(within("explain", path, "--format", "json", folder=tmp_path, code=1)[0])
+    assert {each.split()[1] for each in report["warnings"]} == {"W501", "W504"}  # there are no images
+    report = json.loads(within("check", path, "--format", "json", folder=tmp_path, code=1)[0])
+    assert {each["code"] for each in report["problems"]} <= {"D211", "D262", "D304"}
+
+
+@pytest.mark.parametrize("policy", ["error", "skip"])
+def test_a_misspelled_reference_is_noticed_also_where_objects_must_exist(tmp_path: Path, policy: str) -> None:
+    fetch = {"text": {"url": "json.nme", "root": ".", "missing": policy}}
+    path = spec_of(tmp_path, {"fetch": fetch})
+    [said] = warnings_of_command(tmp_path, "explain")
+    assert (
+        "`json.nme` is null or empty, or the sample lacks it; `json` has the keys boxes, kind, name (did you mea"
+        in said
+    )
+    whose = {
+        "error": r"`json.nme` is null.*\(did you mean `name`\?\); set `missing: skip`",
+        "skip": "yielded nothing",
+    }
+    with pytest.raises(wdspec.WdspecError, match=whose[policy]):
+        warnings_of_run(path)
+
+
+def test_a_misspelled_reference_leads_to_the_column_that_no_other_key_asks_for(tmp_path: Path) -> None:
+    fetch = {"text": {"url": "paht", "root": "."}}
+    spec_of(tmp_path, {"shards": "a.jsonl", "fetch": fetch}, fields=["text"])
+    (tmp_path / "a.jsonl").write_text((json.dumps({"path": "1.txt", "n": 1}) + "\n") * 3)
+    [said] = warnings_of_command(tmp_path, "explain")
+    assert said.endswith("`paht` is null or empty, or the sample lacks it; did you mean `path`?")
 
 
 def test_commands_judge_by_the_few_samples_that_there_are(tmp_path: Path) -> None:

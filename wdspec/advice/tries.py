@@ -12,7 +12,7 @@ from itertools import islice
 
 from wdspec.base.errors import WdspecError
 from wdspec.base.trials import SAMPLES, collect
-from wdspec.read.error_budget import ErrorBudget
+from wdspec.read.error_budget import ErrorBudget, is_mistake
 from wdspec.read.shard import Piece
 from wdspec.read.transform import SourceParts, UserFunctions
 from wdspec.shards.shards import Shards
@@ -45,7 +45,7 @@ def try_samples(spec: Spec, shards: Shards, *, everywhere: bool = False) -> Trie
         roots = [each.root for each in source.fetch.values()]
         is_near = source.name in shards.local and not any(root is None or scheme_of(root) for root in roots)
         urls = shards.lists.get(source.name)
-        if not urls or not (is_near or everywhere) or not may_not_fit(source):
+        if not urls or not (is_near or everywhere) or not may_not_fit(source, is_near):
             continue
         keep = None if source.map or spec.map or spec.to_tuple else spec.fields
         plain = source.model_copy(update={"map": (), "select": None, "expect": None, "scale": None})
@@ -61,15 +61,20 @@ def try_samples(spec: Spec, shards: Shards, *, everywhere: bool = False) -> Trie
     return {name: messages for name, messages in found.items() if messages}
 
 
-def may_not_fit(source: Source) -> bool:
-    """Whether a source has something that notices whether samples fit it."""
+def may_not_fit(source: Source, is_near: bool = True) -> bool:
+    """Whether a source has something that notices whether samples fit it.
+
+    Args:
+        source: the source.
+        is_near: whether its objects are local. Otherwise, those that must exist are not requested for this alone.
+    """
 
     def is_tried(recipe: Recipe) -> bool:
         has_boxes = isinstance(recipe, Crop) and recipe.boxes
         takes_any = isinstance(recipe, Label) and recipe.unknown != "error"
         return bool(has_boxes or takes_any or recipe.optional or recipe.fills or source.missing == "none")
 
-    fetched = ((each.missing or source.missing) == "none" for each in source.fetch.values())
+    fetched = (is_near or (each.missing or source.missing) != "error" for each in source.fetch.values())
     return any(map(is_tried, source.make.values())) or any(fetched)
 
 
@@ -84,6 +89,9 @@ def _try(parts: SourceParts, urls: UrlSequence, seed: int) -> list[str]:
             with closing(parts.open(Piece(urls[place]), on_error=lambda error: None)) as samples:
                 kept = (raw for raw in islice(samples, MOST_READ // len(places)) if choose(raw))
                 for number, raw in enumerate(islice(kept, -(-2 * SAMPLES // len(places)))):
-                    with suppress(WdspecError):  # an error of one sample, which reading raises
+                    try:
                         process(raw, number)
+                    except WdspecError as error:  # which reading raises
+                        if is_mistake(error):  # of all samples, which show nothing else then
+                            raise
     return messages

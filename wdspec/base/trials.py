@@ -29,6 +29,10 @@ class _Count:
     wrong: Counter[str] = field(default_factory=Counter)
 
 
+current_source: ContextVar[str] = ContextVar("current_source", default="")
+"""The name of the source whose sample is made, for warnings of a run."""
+
+
 class Trial:
     """Counts the first samples that do not fit, and warns once.
 
@@ -56,7 +60,7 @@ class Trial:
         if wrong is not None:
             count.wrong[wrong] += 1
         if collected is None and count.samples == SAMPLES and (message := self.judge(count)):
-            warn_user(message)
+            warn_user(f"`{source}`: {message}" if (source := current_source.get()) else message)
 
     def judge(self, count: _Count) -> str:
         """Return the message about some samples; empty if enough of them fit."""

@@ -10,7 +10,7 @@ from pkgutil import resolve_name
 from typing import Any
 
 from wdspec.base.errors import FieldError, LeftOutError, WdspecError, did_you_mean, warn_user
-from wdspec.base.trials import Trial
+from wdspec.base.trials import Trial, current_source
 from wdspec.fields.decode import one_line
 from wdspec.fields.extensions import is_reserved
 from wdspec.fields.scale import Numbers
@@ -80,6 +80,7 @@ class MadeField:
         missing: the `missing` of the source, for samples without what the field is made from.
         numbers_of: the random numbers of a field of a sample, if the step draws.
         drawn: the fields of companions, which a sample may not have.
+        source: the name of the source.
     """
 
     def __init__(
@@ -89,8 +90,9 @@ class MadeField:
         missing: str,
         numbers_of: NumbersOf | None,
         drawn: Collection[str] = (),
+        source: str = "",
     ) -> None:
-        self.name, self.recipe, self._missing = name, recipe, missing
+        self.name, self.recipe, self._missing, self._source = name, recipe, missing, source
         self._numbers_of = numbers_of if recipe.draws else None
         self.origins, self._optional, self.in_parts = recipe.origins, recipe.optional, recipe.in_parts
         self.fields = (name, *recipe.results)
@@ -122,6 +124,15 @@ class MadeField:
             LeftOutError: the sample is to be left out.
             FieldError: the step cannot use a value.
         """
+        outer = current_source.set(self._source)
+        try:
+            return self._make(found, raw, fields)
+        finally:
+            current_source.reset(outer)
+
+    def _make(
+        self, found: Sequence[Any], raw: Mapping[str, Any], fields: Mapping[str, Any] | None
+    ) -> dict[str, Any]:
         values = [None if each is MISSING else each for each in found]
         lacks_all = all(value is None for value in values)
         for path, trial in self._trials.items():

@@ -24,7 +24,7 @@ from typing import Any, Generic, TypeVar
 from wdspec.base.amounts import pluralize, show_value
 from wdspec.base.errors import FieldError, LeftOutError, ShardError, UrlError
 from wdspec.base.process import KeyedValues, PerProcess
-from wdspec.base.trials import Trial
+from wdspec.base.trials import Trial, current_source
 from wdspec.fields.decode import one_line
 from wdspec.fields.extensions import Naming, NamingWithAsides
 from wdspec.fields.made_field import describe_keys
@@ -263,7 +263,7 @@ class FetchedField:
 
     @cached_property
     def trial(self) -> Trial:
-        """Whether any of the first objects exists, if they may be missing."""
+        """Whether any of the first objects exists."""
         return Trial(self._describe_lack)
 
     def _describe_lack(self, objects: int, found: Counter[str]) -> str:
@@ -516,6 +516,7 @@ class Objects:
         measure = self.measures()
 
         def take(raw: Sample, waiting: deque[StartedSample] | None) -> Sample | None:
+            outer = current_source.set(budget.source)
             try:
                 started = waiting.popleft() if waiting else self.start(measure, raw, now=True)
                 found = started.take(raw, partial(budget.note_lost, url=raw["__url__"], key=raw["__key__"]))
@@ -527,6 +528,8 @@ class Objects:
                 budget.lack = error.message
             except Exception as error:
                 budget(error, "decode", url=raw["__url__"], key=raw["__key__"])
+            finally:
+                current_source.reset(outer)
             return None
 
         return take
@@ -810,6 +813,7 @@ def _take(
         raw, note_lost: as in `StartedSample.take`.
     """
     why = f"`{field.entry.url}` is null or empty, or the sample lacks it{_or_each(field.entry)}"
+    keys = ""
     try:
         if fetch is not None:
             try:
@@ -821,16 +825,15 @@ def _take(
                 becomes = {"skip": "its sample is left out", "none": "it becomes None"}.get(field.missing)
                 if becomes and not (field.of_header and field.missing == "none"):  # it is read once more
                     note_lost(field.place(FieldError(f"{why}; {becomes}", code="D262", **error.place), at))
+            except FieldError:  # there is something
+                field.trial.note(None)
+                raise
+        elif field.missing == "error" or not field.trial.is_over:
+            keys = "".join(describe_keys(path, raw) for path in parse_url(field.entry.url).paths)
+        field.trial.note(why + keys)
         if field.missing == "none":
-            if not field.trial.is_over:
-                keys = (
-                    ""
-                    if fetch
-                    else "".join(describe_keys(path, raw) for path in parse_url(field.entry.url).paths)
-                )
-                field.trial.note(why + keys)
             return None
-        raise field.lacking(why, fetch is not None)
+        raise field.lacking(why + keys, fetch is not None)
     except FieldError as error:
         raise field.place(error, at) from error.__cause__
 

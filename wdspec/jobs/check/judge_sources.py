@@ -102,8 +102,9 @@ def few_left(collection: CheckedData) -> Iterator[DataProblem]:
     for source in collection.own:
         facts = source.facts
         is_off = collection.plan is not None and collection.planned(source.name) is None
-        problems = (problem for looked in source.read for problem in looked.facts.problems)
+        problems = [problem for looked in source.read for problem in looked.facts.problems]
         is_damaged = not facts.causes and any(problem.is_error for problem in problems)
+        is_damaged |= any(problem.code == "D211" for problem in problems)
         if is_off or is_damaged or not source.read:
             continue
         read, all_shards = len(source.read), len(source.shards)
