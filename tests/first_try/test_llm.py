@@ -8,6 +8,8 @@ import json
 import math
 import random
 import re
+from collections import Counter
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -126,6 +128,29 @@ def test_shares_of_tokens_are_measured_and_shown_in_tokens(corpora):
     # 20 rows of 512 tokens, of which 60% are of web
     expected = 20 * 512 * 0.6 / sum(map(len, ids["web"]))
     assert passes["web"] == pytest.approx(expected, rel=0.5)
+
+
+def test_the_mixture_changes_at_a_number_of_tokens_as_the_page_about_training_says(corpora):
+    folder, ids = corpora
+    page = (Path(__file__).parents[2] / "docs" / "training.md").read_text().partition("## Changing shares")[2]
+    mix = page.partition("```yaml\n")[2].partition("```")[0].replace("books", "wiki").replace("1e12", "20e3")
+    spec = re.sub(r", weight: \d+", "", PRETRAINING).replace("batches: 20", "tokens: 200e3")
+    (folder / "train.yaml").write_text(f"{spec}{mix}stats: stats.json\n")
+    within("stats", "train.yaml", "--jobs", "0", folder=folder)
+    shown, _ = within("explain", "train.yaml", folder=folder)
+    at = int(re.search(r"shares change at about batch (\d+)", shown)[1])
+    assert 20_000 / 512 * 0.9 < at < 20_000 / 512 * 1.2
+    assert re.search(r"web +60\.00% +30\.00%", shown)
+    read = Counter()
+    with wdspec.loader(folder / "train.yaml", num_workers=0) as loader:
+        for number, row in enumerate(loader):
+            for place, source in enumerate(row["__source__"], start=1):
+                read[number >= at + 20, source] += int((row["segments"] == place).sum())
+    before, after = (
+        {name: read[late, name] / sum(read[late, each] for each in ids) for name in ids} for late in (0, 1)
+    )
+    assert before == pytest.approx({"web": 0.6, "code": 0.3, "wiki": 0.1}, abs=0.1)
+    assert after == pytest.approx({"web": 0.3, "code": 0.5, "wiki": 0.2}, abs=0.05)
 
 
 def test_shares_of_tokens_of_a_misspelled_column_lead_to_the_column(corpora):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -277,16 +277,19 @@ def _schedule_table(explanation: Explanation) -> Table:
     """A row for each source, a column for each of the first steps and for the last one."""
     steps = explanation.schedule
     shown = steps if len(steps) <= _MOST_STEPS else [*steps[: _MOST_STEPS - 1], steps[-1]]
+    unit = explanation.spec.mix.shares_in
     columns: dict[str, Callable[[ExplainedSource], str]] = {"share": lambda each: each.name}
 
     def read(step: ScheduledShares) -> Callable[[ExplainedSource], str]:
-        return lambda each: output.percent(step.shares[each.name])
+        shares = step.shares if unit == "samples" else _shares_of_cost(explanation.spec, step.shares)
+        return lambda each: output.percent(shares[each.name])
 
     for step in shown:
         gap = "… " if step is shown[-1] and len(shown) < len(steps) else ""
         heading = f"{gap}{'ramp to' if step.ramp else 'from'} {step.at:,}>"
         columns[heading] = read(step)
-    table = table_of(explanation.active, columns, "shares by sample")
+    title = "shares by sample" if unit == "samples" else f"shares of {unit}, by sample"
+    table = table_of(explanation.active, columns, title)
     return table.of_largest([each.share for each in explanation.active])
 
 
@@ -312,8 +315,8 @@ def _sources(explanation: Explanation) -> Table:
     ) -> Callable[[ExplainedSource], str]:
         return lambda each: "" if each.is_off else cell(each)
 
-    in_cost = dict(_shares_of_cost(explanation))
     spec = explanation.spec
+    in_cost = _shares_of_cost(spec, {each.name: each.share for each in explanation.active})
     unit = "samples" if spec.mix.shares_in == "samples" else spec.mix.shares_in
     columns = {
         "source": lambda each: each.indented,
@@ -350,14 +353,13 @@ def _named_in_advice(explanation: Explanation) -> frozenset[str]:
     return frozenset(name for each in explanation.advice for name in re.findall("`([^`]+)`", each.message))
 
 
-def _shares_of_cost(explanation: Explanation) -> Iterator[tuple[str, float]]:
-    """Yield the share of the cost of each source, if shares are fractions of it."""
-    if explanation.spec.mix.shares_in == "samples":
-        return
-    means = {source.name: source.mean_cost or 0 for source in explanation.spec.sources}
-    costs = {each.name: each.share * means[each.name] for each in explanation.active if each.name in means}
-    for name, cost in costs.items():
-        yield name, cost / (sum(costs.values()) or 1)
+def _shares_of_cost(spec: Spec, shares: Mapping[str, float]) -> dict[str, float]:
+    """The shares of the cost that shares of samples have; empty if the spec counts samples."""
+    if spec.mix.shares_in == "samples":
+        return {}
+    means = {source.name: source.mean_cost or 0 for source in spec.sources}
+    costs = {name: share * means[name] for name, share in shares.items() if name in means}
+    return {name: cost / (sum(costs.values()) or 1) for name, cost in costs.items()}
 
 
 def _companions(explanation: Explanation) -> Table:
