@@ -133,7 +133,12 @@ def test_shares_of_tokens_are_measured_and_shown_in_tokens(corpora):
 def test_the_mixture_changes_at_a_number_of_tokens_as_the_page_about_training_says(corpora):
     folder, ids = corpora
     page = (Path(__file__).parents[2] / "docs" / "training.md").read_text().partition("## Changing shares")[2]
-    mix = page.partition("```yaml\n")[2].partition("```")[0].replace("books", "wiki").replace("1e12", "20e3")
+    mix = (
+        page.partition("```yaml\n")[2]
+        .partition("```")[0]
+        .replace("books", "wiki")
+        .replace("1_000_000_000_000", "20_000")
+    )
     spec = re.sub(r", weight: \d+", "", PRETRAINING).replace("batches: 20", "tokens: 200e3")
     (folder / "train.yaml").write_text(f"{spec}{mix}stats: stats.json\n")
     within("stats", "train.yaml", "--jobs", "0", folder=folder)
