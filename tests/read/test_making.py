@@ -400,3 +400,12 @@ def test_a_file_whose_name_has_a_dot_needs_a_name_without_one(fields, tmp_path):
         next(iter(wdspec.loader(spec, num_workers=0)))
     assert "alternative" not in str(caught.value)
     assert "`extensions`" not in str(caught.value)
+
+
+def test_the_result_of_a_step_is_not_proposed_for_what_it_is_made_from(tmp_path):
+    """Written there, it would be made from itself."""
+    write(tmp_path)
+    spec = spec_of(tmp_path, {"animals": {"label": "animalz", "names": ANIMALS}}, fields=["animals"])
+    with pytest.raises(wdspec.FieldError, match="no field 'animalz'") as caught:
+        next(iter(wdspec.loader(spec, num_workers=0)))
+    assert "Did you mean `animals`" not in str(caught.value)

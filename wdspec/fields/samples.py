@@ -341,7 +341,8 @@ class SampleFields:
             message += (
                 f". Write `{entry}{';'.join((*olds, same[0]))}` in `{place}` to take `{same[0]}` as well"
             )
-        others = {*unread, *names, *self.made, *self.naming.rename, *self.naming.columns} - {name, *olds}
+        made = [each for each, entry in self.made.items() if all(path[0] != name for path in entry.origins)]
+        others = {*unread, *names, *made, *self.naming.rename, *self.naming.columns} - {name, *olds}
         meant = [each for old in olds if (each := nearest(old, sorted(others)))]
         if meant and not (same or has_it):
             message += f". Did you mean `{meant[0]}`?"
