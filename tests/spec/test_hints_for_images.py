@@ -91,3 +91,18 @@ def test_a_misspelled_made_field_in_a_selection_leads_to_the_made_field() -> Non
         "where": "labels >= 0",
     }
     assert hints_of({"dataset": [source]}, "W392") == ["did you mean `label`?"]
+
+
+@pytest.mark.parametrize(
+    ("decode", "hints"),
+    [
+        ({"picture": "rgb8"}, ["did you mean `pictures`?"]),
+        ({"pictures": "rgb8"}, []),
+        ({"pictures": "rgb8", "picture": "rgb8"}, []),  # perhaps a column
+        ({"mask": "l8"}, []),
+    ],
+)
+def test_a_misspelled_object_in_decode_leaves_it_as_bytes(decode: dict[str, str], hints: list[str]) -> None:
+    fetch = {"pictures": {"url": "images", "root": "s3://bucket/"}}
+    spec = {"dataset": [{"shards": "a.jsonl", "fetch": fetch, "decode": decode}]}
+    assert hints_of(spec, "W448") == hints

@@ -6,11 +6,13 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 
+from wdspec.base.errors import did_you_mean
 from wdspec.spec.build import Composition
 from wdspec.spec.language.expressions import ExpressionError, PathBeforeMap, describe_path, parse_expression
 from wdspec.spec.language.fetching import measured_objects, parse_url
 from wdspec.spec.language.making import Chat, behind, names_in
 from wdspec.spec.language.samples import fields_set_by
+from wdspec.spec.problems import list_names
 from wdspec.spec.rules.batches import EXPRESSIONS, list_measures
 from wdspec.spec.rules.fields import all_right_sources
 from wdspec.spec.rules.rule import Finding, Findings, rule
@@ -60,6 +62,31 @@ def unbounded_references(composition: Composition) -> Findings:
 def _is_place(entry: str) -> bool:
     """Whether an entry of `hosts` is a host or a bucket, and not a network."""
     return bool(parse_place(entry).scheme)
+
+
+@rule(
+    "W448",
+    "a decoder of a field that fetch nearly makes",
+    "`decode` names a field that is nearly one of `fetch`, which has no decoder: its objects would arrive as bytes.",
+    keys="fetch",
+    bad=_ROOTED.replace("fetch: {image:", "decode: {photo: rgb8}, fetch: {photos:"),
+    good=_ROOTED.replace("fetch: {image:", "decode: {photos: rgb8}, fetch: {photos:"),
+)
+def misspelt_objects(composition: Composition) -> Findings:
+    """Fields in `decode` whose name is nearly that of an object without a decoder."""
+    for leaf, source, _ in _fetching(composition, "decode", "extensions", "rename", "make"):
+        names = {
+            *source.fetch,
+            *source.rename,
+            *(source.extensions or ()),
+            *(source.make and source.made_names),
+        }
+        decoded = {} if source.decode is None else source.decode.fields
+        bare = [name for name in source.fetch if name not in decoded]
+        for name in decoded if bare else ():
+            if name not in names and (hint := did_you_mean(name, bare, 0.8)):
+                message = f"`decode` names `{name[:60]}`, but `{leaf.name}` fetches {list_names(bare)}"
+                yield Finding(locate(leaf.node.value_or_self("decode"), (name,)), message, hint)
 
 
 @rule("E310", keys="secure")
