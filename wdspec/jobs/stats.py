@@ -184,10 +184,11 @@ class StatsJob(ShardJob[MeasureTask, MeasuredShard]):
         check_harmless(source.name, shards.parts, "the file")
         known = self._known[source.name] = {}
         then = None if before is None else before.of(self._spec, source)
-        decoding = digest_decoding(
-            self._spec.by_which(source), source, self._shards.files.get(source.name, {})
-        )
-        has_lengths = then is not None and then.decoding == decoding
+        decoding = ""
+        if lengths or (then is not None and then.decoding):
+            files = self._shards.files.get(source.name, {})
+            decoding = digest_decoding(self._spec.by_which(source), source, files)
+        has_lengths = bool(decoding) and then is not None and then.decoding == decoding
         if lengths or has_lengths:
             self._decoding[source.name] = decoding
         has_cost = then is not None and then.costing == self._costing[source.name]
