@@ -330,10 +330,12 @@ def described(
     effect; with `only_whole`, keys without that word are left out.
     """
     found: dict[str, Any] = {}
+    written = holder.model_fields_set
     for key in _keys_with(type(holder), effect):
         if key.is_whole and whole:
             found[key.attributes[0]] = plain_value(getattr(holder, key.attributes[0]))
-        elif not only_whole and (values := key.stated(holder)):
+        # Asked here, too, as thousands of sources leave out nearly all keys, and a call takes longer.
+        elif not only_whole and key.attributes[0] in written and (values := key.stated(holder)):
             found[key.name] = plain_value(values[0] if len(values) == 1 else values)
     return found
 
