@@ -135,7 +135,7 @@ class SourceOptions(Model):
         )
     )
     rename: Annotated[dict[str, RenameTargets], Key("fields read choice values whole")] = Field(
-        {},
+        default_factory=dict,
         description="New names for fields: `{image: jpg;png}` uses the first file that is present. Other fields "
         "keep their names.",
     )
@@ -145,7 +145,7 @@ class SourceOptions(Model):
         "[score]}`.",
     )
     fetch: Annotated[Fetching, Key("fields values", Drops(SKIPPING))] = Field(
-        {},
+        default_factory=dict,
         description="New fields, whose values are objects that samples name: `{image: {url: json.path, root: "
         "s3://bucket/images/}}`. They are fetched ahead, after samples are selected and before they are decoded. See "
         "docs/references.md.",
@@ -173,13 +173,13 @@ class SourceOptions(Model):
         "is that of `defaults.scale`, or else [0.5, 2.0]. `0` turns rescaling off.",
     )
     make: Annotated[Making, Key("fields read choice values", Drops(LEAVING_OUT))] = Field(
-        {},
+        default_factory=dict,
         description="New fields, made from others by steps: `{ids: {tokenize: text, file: tokenizer.json}}`. "
         "They are made after decoding, and are like other fields in `where`, `batch`, `select` and `map`. "
         "docs/steps.md has the steps.",
     )
     companions: Annotated[Companions, Key("plan")] = Field(
-        {},
+        default_factory=dict,
         description="Samples of other sources beside each sample, by field: `{noise: {source: musan, chance: 0.5}}`. "
         "Steps of `make` and functions read them: `noise.wav`. docs/companions.md has the rules.",
     )
@@ -273,12 +273,12 @@ class SourceOptions(Model):
         "`hf://datasets/owner/name@revision/…`.",
     )
     meta: Annotated[dict[str, Any], Key("neither")] = Field(
-        {},
+        default_factory=dict,
         description="Facts for people and policies, such as `{owner: vision, ticket: DATA-12}`. No effect on samples; "
         "see `tags` for values in samples.",
     )
     tags: Annotated[dict[str, Any], Key("samples read choice values whole group")] = Field(
-        {}, description="Constants added to every sample."
+        default_factory=dict, description="Constants added to every sample."
     )
     samples: AffectsPlan[Positive | None] = Field(
         None, description="Number of samples in the source; by default the number in `stats`."
