@@ -183,9 +183,8 @@ class DeclaredKey(NamedTuple):
 
     def drops_samples(self, holder: Any) -> bool:
         """Whether a model drops samples with this key."""
-        values = () if self.drops is None else self.drops.values
         return self.drops is not None and any(
-            value in values if values else value for value in self.stated(holder)
+            value in self.drops.values if self.drops.values else value for value in self.stated(holder)
         )
 
     def stated(self, holder: Any) -> list[Any]:

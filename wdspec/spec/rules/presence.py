@@ -49,9 +49,8 @@ def find_misfits(code: str, composition: Composition) -> Findings:
     companions = {id(draft.model) for draft in composition.companions}
     for holder in composition.holders:
         above = _outside_epochs(top) if id(holder.model) in companions else top
-        written = () if holder.model is None else holder.model.model_fields_set
         for row in _ROWS.get((code, type(holder.model)), ()):
-            if row.key.attributes[0] in written and _holds(row.key, holder, above):
+            if _holds(row.key, holder, above):
                 yield from _apply(row, holder, above)
 
 
