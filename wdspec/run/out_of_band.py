@@ -29,35 +29,50 @@ _ROOM, _MOST_ROOM = 1 << 16, 1 << 24
 """Bytes of memory for pickles at first, and to keep for the next delivery at most."""
 
 
-class Packer:
-    """Packs the values of a delivery one by one. It is the file of their pickles."""
+class _Pickles:
+    """The file of the pickles of one delivery after another, in the same memory: new pages would take as long."""
 
     def __init__(self) -> None:
         self._room = bytearray(_ROOM)
-        """Memory for the pickles of one delivery after another: new pages would take as long as pickling."""
-        self._end = 0
+        self.end = 0
+
+    def write(self, data: bytes) -> None:
+        """Take a piece of a pickle."""
+        start, self.end = self.end, self.end + len(data)
+        if self.end > len(self._room):  # in a new object: the size of one that is in use cannot change
+            self._room = self._room + bytes(max(start, self.end - len(self._room)))
+        self._room[start : self.end] = data
+
+    def take(self) -> memoryview:
+        """Return all pickles since the last call, to be used until the next one is written."""
+        taken = memoryview(self._room)[: self.end]
+        if len(self._room) > _MOST_ROOM:
+            self._room = bytearray(_ROOM)
+        self.end = 0
+        return taken
+
+
+class Packer:
+    """Packs the values of a delivery one by one."""
+
+    def __init__(self) -> None:
+        self._pickles = _Pickles()
         self._buffers: list[memoryview] = []
 
     def pack(self, value: Any) -> PackedParcel:
         """Pickle a value at once, so that an error is raised where it is made."""
-        start, first = self._end, len(self._buffers)
-        pickler = _Pickler(self, 5, buffer_callback=self._keep)
+        start, first = self._pickles.end, len(self._buffers)
+        pickler = _Pickler(self._pickles, 5, buffer_callback=self._keep)
         try:
             pickler.dump(value)
         except BaseException:
-            self._end = start
+            self._pickles.end = start
             del self._buffers[first:]
             raise
         beside = self._buffers[first:]
-        size = self._end - start + sum(each.nbytes for each in beside)
-        return PackedParcel(start, self._end, 1 + first, len(beside), size, pickler.is_encoded)
-
-    def write(self, data: bytes) -> None:
-        """Take a piece of a pickle."""
-        start, self._end = self._end, self._end + len(data)
-        if self._end > len(self._room):  # in a new object: the size of one that is in use cannot change
-            self._room = self._room + bytes(max(start, self._end - len(self._room)))
-        self._room[start : self._end] = data
+        end = self._pickles.end
+        size = end - start + sum(each.nbytes for each in beside)
+        return PackedParcel(start, end, 1 + first, len(beside), size, pickler.is_encoded)
 
     def _keep(self, buffer: pickle.PickleBuffer) -> bool:
         """Take memory; return whether it stays in the pickle."""
@@ -70,10 +85,8 @@ class Packer:
 
     def take(self) -> list[Array]:
         """Return the arrays of all values since the last call, to be used until the next value is packed."""
-        pieces = [memoryview(self._room)[: self._end], *self._buffers]
-        if len(self._room) > _MOST_ROOM:
-            self._room = bytearray(_ROOM)
-        self._end, self._buffers = 0, []
+        pieces = [self._pickles.take(), *self._buffers]
+        self._buffers = []
         return [np.frombuffer(each, np.uint8) for each in pieces]
 
 

@@ -14,6 +14,7 @@ from wdspec.base.errors import MissingShardError, RefusedShardError, ShardError,
 from wdspec.formats.blocks import BLOCK
 from wdspec.formats.compression import BY_NAME, LONGEST_MAGIC, compression_of, recognize
 from wdspec.formats.tar.headers import begins_tar
+from wdspec.spec.language.values import BARE
 from wdspec.stores.resume import ResponseBody
 from wdspec.stores.retry import PASSING, TransientError
 
@@ -125,16 +126,12 @@ def extent_of(status: int, headers: Mapping[str, str], start: int, *, is_range: 
     return Extent(first, last - first + 1, total, validator, True, encoding)
 
 
-_BARE = ".ds"
-"""The ending of files of numbers alone, whose bytes do not show where they end."""
-
-
 def check_has_end(headers: Mapping[str, str], path: str) -> None:
     """Raise ShardError if neither the answer nor the file says where it ends: a cut one would look complete."""
-    if path.lower().endswith(_BARE) and not ("content-length" in headers or "transfer-encoding" in headers):
+    if path.lower().endswith(BARE) and not ("content-length" in headers or "transfer-encoding" in headers):
         compressed = " Compressing for the transfer may be the cause." * ("content-encoding" in headers)
         raise ShardError(
-            f"the server neither says the length of the object nor sends it in chunks, and `{_BARE}` files do not say "
+            f"the server neither says the length of the object nor sends it in chunks, and `{BARE}` files do not say "
             f"how long they are: a cut one would look complete.{compressed} Let the server send `Content-Length`, or "
             "copy the file to another store"
         )

@@ -394,6 +394,8 @@ SUFFIXES: dict[Format, tuple[str, ...]] = {
     "lance": (".lance",),
 }
 """Suffixes of the shards of each format, before `.gz` and the like."""
+BARE = ".ds"
+"""The suffix of files of numbers alone, whose bytes do not show where they end."""
 
 MASK = "__mask__"
 """The field of every sample in a pass: True for a sample, False for padding."""
