@@ -417,7 +417,7 @@ def test_memory_of_large_pickles_is_not_kept():
         ((parcel,), packed) = send(bytes(size), packer=packer, lender=lender)
         assert size < packed < size + 100
         assert parcel.open() == bytes(size)
-    assert len(packer._room) < 100_000
+    assert len(packer._pickles._room) < 100_000
 
 
 def test_what_arrives_can_be_written_and_is_copied_if_too_much_is_kept():
