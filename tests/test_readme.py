@@ -67,6 +67,8 @@ def test_every_block_is_run_in_order(tmp_path):
             (tmp_path / block.file_name).write_text(block.text, encoding="utf-8")
         elif block.language == "bash":
             output = run(["bash", "-euo", "pipefail", "-c", block.text], tmp_path)
+            if "examples/train.py" in block.text:
+                two_processes_read_equal_batches_and_learn(output)
         elif block.language == "text":
             printed = [line.split() for line in output.splitlines()]
             assert [line for line in block.text.splitlines() if line.split() not in printed] == [], output
@@ -78,6 +80,17 @@ def test_every_block_is_run_in_order(tmp_path):
             pytest.fail(f"README.md:{block.line}: nothing here runs a block of kind {block.language!r}")
         ran += 1
     assert ran >= 5
+    assert "torchrun --nproc-per-node 2 examples/train.py --epochs 2" in [
+        command for block in readme_blocks() for command in block.commands
+    ]
+
+
+def two_processes_read_equal_batches_and_learn(output):
+    """As tests/examples/test_train.py wants it of other numbers of workers."""
+    assert output.count("24 batches on each of 2 ranks") == 2
+    right, of = map(int, re.search(r"\((\d+) of (\d+)\)", output).groups())
+    assert of == 320, "every held-out picture counts once"
+    assert right / of > 0.85
 
 
 def test_the_setup_commands_match_ci():

@@ -53,9 +53,9 @@ def test_the_split_is_read_once_also_without_workers(train):
     assert "24 batches on each of 1 ranks" in output
 
 
-@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.long), 2])
-def test_two_processes_read_equal_batches_and_end(workers):
+@pytest.mark.long  # tests/test_readme.py does so with two workers
+def test_two_processes_read_equal_batches_and_end():
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    output = run(*torchrun, "examples/train.py", "--workers", str(workers), "--epochs", "2")
+    output = run(*torchrun, "examples/train.py", "--workers", "1", "--epochs", "2")
     assert output.count("24 batches on each of 2 ranks") == 2
     assert accuracy(output) > 0.85
