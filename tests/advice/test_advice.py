@@ -93,6 +93,30 @@ def test_one_number_of_samples_in_an_epoch_has_one_message(epoch, shards, sample
     ]
 
 
+def test_an_epoch_of_fewer_tokens_than_a_batch_is_doubted():
+    source = {"shards": "a-{00..99}.tar", "mean_cost": 10}
+    batch = {"cost": "json.n", "max_tokens": 4096}
+    for tokens, codes in ((40, ["W352"]), (4096, [])):
+        spec = {"epoch": {"tokens": tokens}, "batch": batch, "dataset": [source]}
+        assert [each.code for each in wdspec.validate(spec) if each.code == "W352"] == codes
+
+
+@pytest.mark.parametrize(
+    ("weights", "meant"),
+    [
+        ((0.6, 30, 10), {"weight: 60"}),
+        ((0.6, 0.3, 10), {"weight: 60", "weight: 30"}),
+        ((0.6, 0.3, 0.1), set()),
+        ((1, 99), set()),
+        ((0.5, 30, 10), set()),
+    ],
+)
+def test_a_fraction_among_percentages_is_doubted(weights, meant):
+    dataset = [{"name": f"s{n}", "shards": f"{n}.tar", "weight": each} for n, each in enumerate(weights)]
+    found = list(on_plan.fractions_among_percentages(wdspec.load({"dataset": dataset})))
+    assert {each.hint for each in found} == {f"write `{each}`" for each in meant}
+
+
 def test_explain_simulate_and_stats_give_the_same_advice(folder):
     (folder / "s.yaml").write_text(FEW)
     measured = warnings("stats", "s.yaml")

@@ -510,6 +510,7 @@ ELSEWHERE = {
     "W514": "cli/test_data_checks",
     "W515": "cli/test_data_checks",
     **{f"W{number}": "advice/test_values" for number in range(525, 531)},
+    "W532": "advice/test_advice",
     "W340": "advice/test_remedies",
     "W516": "advice/test_advice",
     "W531": "advice/test_tries",

@@ -93,6 +93,24 @@ def shuffled_order(spec: Spec) -> Advices:
             yield Advice(message, hint, source)
 
 
+@rule("W532", needs="spec")
+def fractions_among_percentages(spec: Spec) -> Advices:
+    """Weights of at most 1 next to others, with which they would add up to 100 if they were percentages."""
+    for sources in (spec.dataset, *(each.dataset for each in spec.dataset if each.dataset is not None)):
+        numbers = [float(each.weight or 0) for each in sources]
+        meant = [100 * each if each <= 1 else each for each in numbers]
+        if not numbers or max(numbers) <= 1 or abs(sum(meant) - 100) > 1e-6:
+            continue
+        for source, number, percent in zip(sources, numbers, meant, strict=True):
+            if number != percent:
+                message = (
+                    f"`weight: {number:g}` of `{source.name}` is {number / sum(numbers):.2%} of its list"
+                )
+                yield Advice(
+                    f"{message}, where others are percentages", f"write `weight: {percent:g}`", source
+                )
+
+
 @rule("W512", needs="spec plan")
 def split_shards(spec: Spec, plan: Plan) -> Advices:
     """Sources whose shards are read in parts."""

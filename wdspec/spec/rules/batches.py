@@ -151,11 +151,23 @@ def tiny_epochs(composition: Composition) -> Findings:
     )
     is_tiny = each <= epoch.samples < min(FEW_SAMPLES, FEW_BATCHES * each) and shards > FEW_BATCHES
     if is_tiny and not any(epochs_of_epochs(composition)):
-        batches = epoch.samples // each
-        length = f"{batches} batches" if batches > 1 else "one batch"
+        length = pluralize(epoch.samples // each, "batch", "batches")
         message = f"an epoch of {epoch.samples:,} samples is only {length} long"
         hint = "write the samples of one epoch; the training loop counts epochs"
         yield Finding(composition.top.entries["epoch"].value, message, hint)
+
+
+@rule("W352", keys="tokens")
+def epochs_of_few_tokens(composition: Composition) -> Findings:
+    """Epochs of fewer tokens than a batch has at most."""
+    epoch, batch = composition.spec.epoch, composition.spec.batch
+    most = None if batch is None else batch.max_tokens or batch.max_cost or (batch.pack and batch.pack.length)
+    if epoch is not None and epoch.tokens and most and epoch.tokens < most:
+        message = (
+            f"an epoch of {epoch.tokens:,} tokens is less than one batch of {most:,.15g}, so it is one batch"
+        )
+        hint = "write the tokens of one epoch across all ranks, such as `10_000_000_000`"
+        yield Finding(composition.top.entries["epoch"].value.value_or_self("tokens"), message, hint)
 
 
 def describe_short_epoch(spec: Spec, samples: float) -> Iterator[tuple[str, str]]:
