@@ -16,7 +16,7 @@ import logging
 import re
 import traceback
 from base64 import b64encode
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import lru_cache
 from itertools import accumulate
 from typing import Any
@@ -367,14 +367,15 @@ def _end_of_map(flat: str, opening: re.Match[str]) -> int:
 
 
 @lru_cache(maxsize=4)
-def _mask_with_variables(text: str) -> list[str] | None:
+def _mask_with_variables(lines: tuple[str, ...]) -> list[str] | None:
     """The lines of a spec without secrets; None if it has no variables, so that each line can be masked alone."""
+    text = "\n".join(lines)
     return mask(text).split("\n") if _VARIABLES.search(text) else None
 
 
-def masked_line(lines: Sequence[str], number: int) -> str:
+def masked_line(lines: tuple[str, ...], number: int) -> str:
     """One line of a spec, counted from 0, without the secrets of the text that it belongs to."""
-    if (masked := _mask_with_variables("\n".join(lines))) is not None:
+    if (masked := _mask_with_variables(lines)) is not None:
         return masked[number]
     for first in range(number - 1, max(-1, number - 1 - _BEFORE), -1):
         if not _START.search(lines[first]):

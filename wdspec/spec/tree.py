@@ -47,7 +47,7 @@ class Origin:
         self.name = name
         self.directory = directory
         self._text = text
-        self._lines: list[str] | None = None
+        self._lines: tuple[str, ...] | None = None
 
     @property
     def text(self) -> str | None:
@@ -57,7 +57,7 @@ class Origin:
     def line(self, number: int) -> str | None:
         """Return a line, counted from 1; None if the file is shorter."""
         if self._lines is None:
-            self._lines = [] if self._text is None else _LINE_END.split(self._text)
+            self._lines = () if self._text is None else tuple(_LINE_END.split(self._text))
         return self._lines[number - 1] if 1 <= number <= len(self._lines) else None
 
     def shown(self, number: int) -> str | None:
