@@ -78,7 +78,8 @@ def test_the_number_of_buffered_samples_is_as_configured(size):
     ordered = np.sort(releases)
     held = np.array([n - np.searchsorted(ordered, n << 20, side="left") for n in read])
     assert held.mean() == pytest.approx(size - 0.5, rel=0.05)
-    assert held.max() + delays.block <= delays.most_held
+    # N, a block, and five standard deviations: more are held once in millions of blocks.
+    assert held.max() <= size + np.ceil(5 * np.sqrt(size / 2))
     starts = np.arange(0, 4 * size, max(1, size // 3))
     several = [Delays(seed, "a", size) for seed in range(60)]
     found = np.mean(

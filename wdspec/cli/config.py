@@ -24,7 +24,7 @@ from wdspec.spec.problems import error_for
 from wdspec.spec.spec import Source, Spec
 from wdspec.spec.tree import ListNode, MapEntry, MapNode, Node, Position, Scalar
 from wdspec.spec.yaml_text import to_json_value, to_yaml
-from wdspec.urls.urls import parse_shards
+from wdspec.urls.urls import count_shards
 
 _HEAD = ("wdspec", "requires")
 """Keys that stay at the top of a spec with splits, as they are read before all others."""
@@ -155,10 +155,10 @@ def _find_shares(spec: Spec) -> Mapping[str, Fraction] | None:
 
 
 def _count_shards(source: Source) -> int:
-    parts = parse_shards(source.shards or (), source.base)
-    if any(part.listed for part in parts):
+    count = count_shards(source.shards or (), source.base)
+    if count is None:
         raise UsageError("shards must be listed to know how many there are")
-    return sum(len(part.braces) for part in parts)
+    return count
 
 
 def _under_splits(printed: Sequence[_Printed]) -> MapNode:

@@ -17,9 +17,9 @@ from typing import Any
 
 import yaml
 
-from wdspec.base.errors import UrlError, UsageError
+from wdspec.base.errors import UsageError
 from wdspec.base.files import open_regular
-from wdspec.urls.urls import is_command, is_relative, parse_shards
+from wdspec.urls.urls import is_command, is_relative
 
 MAX_BYTES = 8 * 1024 * 1024
 MAX_VALUES = 1_000_000
@@ -385,15 +385,6 @@ def pack(new: NewSpec, length: int, rows: int, is_tokenized: bool = False, **key
             "`map`, which cuts long samples as the tool did, and name them in its `sets`"
         )
     return {**({"overlong": overlong} if overlong else {}), "pack": pack}
-
-
-def count_shards(texts: Iterable[str]) -> int | None:
-    """Count the shards of texts with braces; None if a store would have to be asked."""
-    try:
-        parts = parse_shards(list(texts), "/")
-    except UrlError:
-        return None
-    return sum(len(part.braces) for part in parts) if not any(part.listed for part in parts) else None
 
 
 def _stem(shards: str) -> str:

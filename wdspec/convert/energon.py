@@ -17,7 +17,6 @@ from wdspec.convert.dialect import (
     Dialect,
     Given,
     NewSpec,
-    count_shards,
     maps_in,
     number,
     pack,
@@ -26,6 +25,7 @@ from wdspec.convert.dialect import (
 )
 from wdspec.convert.python_code import Code, keyword, name_of, parse_code
 from wdspec.urls.braces import Braces
+from wdspec.urls.urls import count_shards
 
 META = ".nv-meta"
 _NESTED = re.compile(r"([\w.,]+)\[.*\]")
@@ -314,7 +314,7 @@ class PreparedFolder:
 
     def _samples(self, shards: list[str]) -> int | None:
         """The number of samples in shards, if it is known for all of them."""
-        if (count_shards(shards) or _MOST) >= _MOST:
+        if (count_shards(shards, "/") or _MOST) >= _MOST:
             return None
         return sum_known(self.counts.get(name) for text in shards for name in Braces(text)) or None
 

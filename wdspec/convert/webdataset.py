@@ -12,8 +12,8 @@ import os
 from typing import Any
 
 from wdspec.base.errors import UsageError
-from wdspec.convert.dialect import Dialect, Given, NewSpec, count_shards, maps_in, number, texts_in
-from wdspec.urls.urls import is_relative
+from wdspec.convert.dialect import Dialect, Given, NewSpec, maps_in, number, texts_in
+from wdspec.urls.urls import count_shards, is_relative
 
 _KEYS = frozenset({"name", "buckets", "shards", "choose", "resample", "perepoch"})
 _LOADING = {
@@ -47,7 +47,7 @@ def _convert_shards(given: Given, new: NewSpec) -> None:
         name = str(each.get("name") or "").lstrip("@")
         source = new.source(name, shards, order="resampled" if sampled in each else None)
         asked = number(each.get(sampled if sampled in each else taken))
-        parts.append((source, count_shards(shards) if asked is None else asked))
+        parts.append((source, count_shards(shards, "/") if asked is None else asked))
     if keys & {sampled, taken}:
         for source, weight in parts:
             if weight is None:

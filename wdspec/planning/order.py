@@ -219,11 +219,6 @@ class Delays:
         return max(SMALLEST, 1 << max(0, (self.size // 3).bit_length() - 1))
 
     @property
-    def most_held(self) -> int:
-        """Largest buffer, except once in millions of blocks: N, a block, and five standard deviations, in samples."""
-        return 0 if self.size == 1 else self.size + self.block + math.ceil(5 * math.sqrt(self.size / 2))
-
-    @property
     def order_bytes(self) -> int:
         """Bytes that a slot needs to order a block, besides the samples; 0 if they are below 1 MB."""
         return 48 * self.block if self.block > _ORDERED else 0

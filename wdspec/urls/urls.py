@@ -496,6 +496,15 @@ def parse_shards(texts: Sequence[str], base: str) -> list[Part]:
     return [part for text in texts for part in _parts(text, base)]
 
 
+def count_shards(texts: Sequence[str], base: str) -> int | None:
+    """Count the shards of texts; None if they must be listed, or are wrong. `base` as for `parse_shards`."""
+    try:
+        parts = parse_shards(texts, base)
+    except UrlError:
+        return None
+    return None if any(part.listed for part in parts) else sum(len(part.braces) for part in parts)
+
+
 def pattern_of_path(path: os.PathLike[str]) -> str:
     """Write a `Path` as a pattern of this one file: a path has no braces, globs or `::`.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from wdspec.base.amounts import pluralize
-from wdspec.base.errors import UrlError
 from wdspec.spec.build import Composition
 from wdspec.spec.language.expressions import describe_path, parse_expression
 from wdspec.spec.language.joins import JoinOptions, LookupOptions, table_format
@@ -15,7 +14,7 @@ from wdspec.spec.rules.rule import Finding, Findings, rule
 from wdspec.spec.sources import Draft
 from wdspec.spec.spec import Source
 from wdspec.spec.tree import ListNode, Node
-from wdspec.urls.urls import Part, parse_shards
+from wdspec.urls.urls import count_shards
 
 
 def _items(draft: Draft, key: str) -> list[Node]:
@@ -59,15 +58,6 @@ def joins_without_names(composition: Composition) -> Findings:
             yield Finding(node.key_or_self("missing"), message, hint)
 
 
-def _count(texts: tuple[str, ...], base: str) -> int | None:
-    """The number of shards of some texts; None if they must be listed, or are wrong."""
-    try:
-        parts: list[Part] = parse_shards(texts, base)
-    except UrlError:
-        return None
-    return None if any(part.listed for part in parts) else sum(len(part.braces) for part in parts)
-
-
 @rule(
     "E341",
     "another number of shards in a join",
@@ -79,7 +69,7 @@ def _count(texts: tuple[str, ...], base: str) -> int | None:
 def joins_of_other_lengths(composition: Composition) -> Findings:
     """Joins with more or fewer shards than the source; globs are compared when they are listed."""
     for _, source, node, join in _joins(composition):
-        own, other = _count(source.shards or (), source.base), _count(join.shards, join.base)
+        own, other = count_shards(source.shards or (), source.base), count_shards(join.shards, join.base)
         if own is not None and other is not None and own != other:
             message = f"the source has {pluralize(own, 'shard')}, but this join has {other:,}"
             hint = "list as many: the n-th shards of both belong together"
