@@ -37,6 +37,13 @@ def test_a_column_that_rename_misspells_is_named(tmp_path: Path) -> None:
     assert "Did you mean `text`?" in said
 
 
+def test_a_column_is_no_value_in_a_field_json(tmp_path: Path) -> None:
+    made = {"make": {"kind": {"label": "json.text", "names": ["a"]}}}
+    assert "Columns are fields: write `text` in place of `json.text`" in error_of(
+        tmp_path, source=made, fields=["kind"]
+    )
+
+
 def test_a_null_is_no_field_that_another_name_has(tmp_path: Path) -> None:
     said = error_of(tmp_path, fields=["image", "text"])
     assert "the shard has it, but this sample lacks it, or has null; set `missing: skip`" in said

@@ -341,10 +341,15 @@ class SampleFields:
             message += (
                 f". Write `{entry}{';'.join((*olds, same[0]))}` in `{place}` to take `{same[0]}` as well"
             )
-        made = [each for each, entry in self.made.items() if all(path[0] != name for path in entry.origins)]
+        origins = {path for entry in self.made.values() for path in entry.origins if path[0] == name}
+        made = [each for each, entry in self.made.items() if origins.isdisjoint(entry.origins)]
         others = {*unread, *names, *made, *self.naming.rename, *self.naming.columns} - {name, *olds}
         meant = [each for old in olds if (each := nearest(old, sorted(others)))]
-        if meant and not (same or has_it):
+        if columns := [
+            path[1] for path in sorted(origins, key=str) if path[1:2] and path[1] in {*unread, *names}
+        ]:
+            message += f". Columns are fields: write `{columns[0]}` in place of `{name}.{columns[0]}`"
+        elif meant and not (same or has_it):
             message += f". Did you mean `{meant[0]}`?"
         return FieldError(message, code=error.code, **error.place)
 
