@@ -97,3 +97,15 @@ def test_a_shard_that_is_listed_twice_counts_once(folder):
     assert [each["code"] for each in report["problems"]] == ["D301"]
     out, _ = check(folder)
     assert out.splitlines()[-1] == "2 shards checked: 1 warning"
+
+
+def test_what_all_samples_lack_is_said_of_the_first_ones(folder):
+    sources = [{"name": "a", "shards": "a-{0..1}.tar"}]
+    (folder / "s.yaml").write_text(json.dumps({"dataset": sources, "fields": ["lack"]}))
+    out, _ = within("check", "s.yaml", "--all", "--jobs", "0", folder=folder, code=1)
+    assert out.count(": D201 ") == 5
+    report = json.loads(
+        within("check", "s.yaml", "--all", "--jobs", "0", "--format", "json", folder=folder, code=1)[0]
+    )
+    [total] = [each["problems"] for each in report["totals"] if each["code"] == "D201"]
+    assert ["a", "D201", str(total), str(total - 5)] in [line.split() for line in out.splitlines()]

@@ -89,13 +89,17 @@ class CheckReport:
         return CheckReport(self.collection, problems, hidden)
 
     def shortened(self) -> CheckReport:
-        """The report with the first repeated samples of each source and code; the others are counted as hidden."""
-        problems, hidden, seen = [], Counter(self.hidden), Counter[tuple[str, str]]()
+        """The report with the first problems that say the same of samples of a source; others are counted as hidden.
+
+        Repeated samples of a code all say the same.
+        """
+        problems, hidden, seen = [], Counter(self.hidden), Counter[tuple[str, str, str]]()
         for problem in self.problems:
-            place = problem.source, problem.code
-            seen[place] += problem.code in judge_samples.CODES
-            if seen[place] > MOST_EXAMPLES:
-                hidden[place] += 1
+            is_repeated = problem.code in judge_samples.CODES
+            said = problem.source, problem.code, "" if is_repeated else problem.message
+            seen[said] += problem.key is not None or is_repeated
+            if seen[said] > MOST_EXAMPLES:
+                hidden[problem.source, problem.code] += 1
             else:
                 problems.append(problem)
         return CheckReport(self.collection, problems, hidden)
