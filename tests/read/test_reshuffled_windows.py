@@ -421,7 +421,8 @@ def test_explain_simulate_and_preview_show_the_epochs(tmp_path, monkeypatch):
     with wdspec.loader(spec, num_workers=0) as loader:
         length = len(loader) // 2
     shown = CliRunner().invoke(explain, ["spec.yaml"]).output
-    assert f"{length} batches per canonical rank in the first epoch, other numbers in later ones" in shown
+    steps = f"{length} batches per canonical rank = 94 samples, across all ranks"
+    assert f"{steps} in the first epoch, other numbers in later ones" in shown
     result = CliRunner().invoke(simulate, ["spec.yaml", "--epochs", "2", "--format", "json"])
     drawn = {each["name"]: each["by_epoch"] for each in json.loads(result.output)["sources"]}
     assert drawn == {"a": [66, 66], "b": [28, 28]}
