@@ -117,6 +117,12 @@ def test_a_fraction_among_percentages_is_doubted(weights, meant):
     assert {each.hint for each in found} == {f"write `{each}`" for each in meant}
 
 
+def test_an_epoch_of_a_few_samples_says_how_to_read_each_of_them_once():
+    spec = {"epoch": 10, "batch": 8, "dataset": [{"shards": "a-{000..099}.tar"}]}
+    [found] = wdspec.validate(spec)
+    assert "to read every sample once, write" in found.hint
+
+
 def test_explain_simulate_and_stats_give_the_same_advice(folder):
     (folder / "s.yaml").write_text(FEW)
     measured = warnings("stats", "s.yaml")

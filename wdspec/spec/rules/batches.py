@@ -153,7 +153,9 @@ def tiny_epochs(composition: Composition) -> Findings:
     if is_tiny and not any(epochs_of_epochs(composition)):
         length = pluralize(epoch.samples // each, "batch", "batches")
         message = f"an epoch of {epoch.samples:,} samples is only {length} long"
-        hint = "write the samples of one epoch; the training loop counts epochs"
+        hint = (
+            f"write the samples of one epoch; the training loop counts epochs{_ask_for_epochs(epoch.samples)}"
+        )
         yield Finding(composition.top.entries["epoch"].value, message, hint)
 
 
