@@ -62,8 +62,8 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "format": (
         {"make": {"image": {**CROP, "boxes": {"moved": "json.boxes"}, "box_format": "xywh"}}},
-        "samples have a box that ends outside the image, such as [6.0, 5.0, 8.0, 9.0] in 12×10 pixels; `box_format` is "
-        "`xywh`",
+        "samples have a box that is partly outside the image, such as [6.0, 5.0, 8.0, 9.0] in 12×10 pixels; "
+        "`box_format` is `xywh`",
     ),
     "label": (
         {"make": {"kind": {"label": "json.kind", "names": ["cow"], "unknown": -100}}},

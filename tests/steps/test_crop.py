@@ -311,6 +311,31 @@ def test_boxes_of_another_format_are_an_error_or_a_warning(form: str, meant: str
         assert len(said) <= 1
 
 
+def crop_in_turn(boxes: list[list[list[float]]], form: str) -> list[str]:
+    """Crop an image with each of these boxes, and return the warnings."""
+    crop = make_crop(size=16, box_format=form)
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        for at, each in enumerate(boxes):
+            crop(ramp(), numbers_of(at), boxes={"boxes": each})
+    return [str(each.message) for each in found]
+
+
+def test_small_boxes_of_another_format_are_a_mistake_if_all_of_them_are_inside_in_that() -> None:
+    at_the_edge, inside = [[1, 20, 30, 10], [5, 12, 8, 9]], [[31, 22, 20, 10]]
+    (message,) = crop_in_turn([at_the_edge, inside, inside] * 7, "cxcywh")
+    assert (
+        "7 of 20 samples have a box that is partly outside the image, such as [1.0, 20.0, 30.0, 10.0]"
+        in message
+    )
+    assert message.endswith("all boxes are inside with `xywh`")
+
+
+def test_objects_that_all_sides_of_the_image_cut_off_are_no_mistake() -> None:
+    left, right, inside = [[1, 20, 30, 10]], [[WIDTH - 1, 20, 30, 10]], [[31, 22, 20, 10]]
+    assert not crop_in_turn([left, right, inside, inside] * 5, "cxcywh")
+
+
 def test_a_few_boxes_of_objects_that_the_image_cuts_off_are_no_mistake(recwarn: Any) -> None:
     crop = make_crop(size=16)
     for at in range(40):

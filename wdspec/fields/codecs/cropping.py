@@ -248,36 +248,61 @@ def _check_fractions(found: Floats, what: str) -> None:
 
 
 class _BoxWatch:
-    """Warns if most of the first samples have a box that ends outside the image: its numbers mean something else.
+    """Warns if most of the first samples have a box that is partly outside the image: its numbers mean something else.
 
-    A few boxes may: those of objects that the image cuts off, or whose numbers are rounded.
+    A few boxes may: those of objects that the image cuts off, or whose numbers are rounded. If all boxes of the samples
+    are inside in another format, fewer such samples are enough: small boxes of a wrong format are often inside, too.
     """
 
     def __init__(self, form: str) -> None:
         self.form = form
-        self._trial = Trial(self._describe, _MOST)
+        self._trial = Trial(self._describe, _SOME)
+        self._fitting = [other for other in BOX_FORMATS if other != form]
+        """The other formats in which all boxes so far are inside their images."""
 
-    def __call__(self, boxes: Floats, corners: Floats, place: Geometry) -> None:
-        """Note the boxes of a sample, and their corners, shape (2, boxes, 2), in pixels or fractions of the image."""
+    def __call__(self, boxes: Floats, place: Geometry) -> None:
+        """Note the boxes of a sample, shape (boxes, 4), in pixels or fractions of the image."""
         if self._trial.is_over or not len(boxes):
             return
-        size = np.array((1, 1) if place.relative else place.size)
-        wrong = ((corners[0] < -_SLACK * size) | (corners[1] > (1 + _SLACK) * size)).any(axis=1)
+        size = (1, 1) if place.relative else place.size
+        wrong = _are_outside(boxes, self.form, size)
+        self._fitting = [form for form in self._fitting if not _are_outside(boxes, form, size).any()]
         example = f"{boxes[wrong.argmax()].tolist()} in {place.size[0]}×{place.size[1]} pixels"
         self._trial.note(example if wrong.any() else None)
 
     def _describe(self, samples: int, wrong: Counter[str]) -> str:
+        if wrong.total() < _MOST * samples and not self._fitting:
+            return ""
         example = next(iter(wrong))
+        inside = f"; all boxes are inside with `{'` or `'.join(self._fitting)}`" if self._fitting else ""
         return (
-            f"{wrong.total()} of {samples} samples have a box that ends outside the image, such as {example}; "
-            f"`box_format` is `{self.form}`, and may have to be another one of {', '.join(BOX_FORMATS)}"
+            f"{wrong.total()} of {samples} samples have a box that is partly outside the image, such as {example}; "
+            f"`box_format` is `{self.form}`, and may have to be another one of {', '.join(BOX_FORMATS)}{inside}"
         )
+
+
+def _are_outside(boxes: Floats, form: str, size: tuple[int, int]) -> npt.NDArray[np.bool_]:
+    """Return which boxes of a format, shape (boxes, 4), are partly outside an image of this size, or no boxes."""
+    first, second = _find_corners(boxes, form)
+    sides = np.array(size)
+    outside = (first < -_SLACK * sides) | (second > (1 + _SLACK) * sides) | (second < first)
+    return np.asarray(outside.any(axis=1))
+
+
+def _find_corners(boxes: Floats, form: str) -> tuple[Floats, Floats]:
+    """Return the left top and the right bottom corners of boxes of a format, each of shape (boxes, 2)."""
+    first, second = boxes[:, :2], boxes[:, 2:]
+    if form == "cxcywh":
+        return first - second / 2, first + second / 2
+    return first, first + second if form == "xywh" else second
 
 
 _MOST = 0.55
 """The part of the samples with such boxes from which on to warn."""
+_SOME = 0.25
+"""The same if all boxes are inside in another format."""
 _SLACK = 0.05
-"""How far a box may end outside the image, as a part of its side."""
+"""How far a box may be outside the image, as a part of its side."""
 
 
 def _move_boxes(
@@ -295,11 +320,7 @@ def _move_boxes(
         raise FieldError(
             f"all boxes are within 0 and 1, such as {found[0].tolist()}: these are no pixels. Write `relative: true`"
         )
-    first, second = found[:, :2], found[:, 2:]
-    if form == "cxcywh":
-        first, second = first - second / 2, first + second / 2
-    elif form == "xywh":
-        second = first + second
+    first, second = _find_corners(found, form)
     if place.relative:
         _check_fractions(found, "boxes")
     if (second < first).any():
@@ -308,9 +329,8 @@ def _move_boxes(
             f"box {at + 1} of {len(found)}, {found[at].tolist()}, ends before it begins; `box_format` is `{form}`, and "
             f"may have to be another one of {', '.join(BOX_FORMATS)}"
         )
-    corners = np.stack([first, second])
-    watch(found, corners, place)
-    corners = place.move(corners)
+    watch(found, place)
+    corners = place.move(np.stack([first, second]))
     if place.is_flipped:
         corners = np.stack([corners[[1, 0], :, 0], corners[:, :, 1]], axis=-1)
     first, second = corners.clip(0, place.ends)
