@@ -193,3 +193,39 @@ def test_a_batch_that_is_full_by_the_sum_of_two_lengths_may_have_more_tokens_tha
     in_fact = len(lengths) * (max(a for a, _ in lengths) + max(b for _, b in lengths))
     advised = len(lengths) * 2 * max(max(pair) for pair in lengths)
     assert counted < in_fact <= advised
+
+
+BOXES = {"image": {"crop": "picture", "size": 8, "boxes": {"boxes": "bboxes"}, "kept": "kept"}}
+CHAT = {"ids": {"chat": "messages", "file": "model", "labels": "labels"}}
+
+
+@pytest.mark.parametrize(
+    ("make", "keys", "unread"),
+    [
+        (BOXES, {"fields": "image boxes classes"}, ["kept"]),
+        (BOXES, {"fields": "image kept"}, ["boxes"]),
+        (BOXES, {"to_tuple": "image boxes classes"}, ["kept"]),
+        (BOXES, {"fields": "image boxes classes kept"}, []),
+        (BOXES, {"fields": "image boxes"}, []),
+        (BOXES, {"fields": "classes"}, []),
+        (BOXES, {}, []),
+        (BOXES, {"fields": "image boxes classes", "map": "mylib:function"}, []),
+        (BOXES, {"fields": "image boxes classes", "map": {"kept": "mylib:function"}}, []),
+        (BOXES, {"fields": "image boxes classes", "stage": "mylib:function"}, []),
+        (BOXES | {"places": {"take": "kept"}}, {"fields": "image boxes classes places"}, []),
+        (CHAT, {"fields": "ids"}, ["labels"]),
+        (CHAT, {"fields": "ids labels"}, []),
+        (CHAT, {"fields": "ids", "batch": {"cost": "labels.length", "max_cost": 9, "collate": "list"}}, []),
+        (CHAT, {"fields": "ids", "batch": {"cost": "mylib:function", "max_cost": 9, "collate": "list"}}, []),
+    ],
+)
+def test_a_result_that_nothing_reads_is_a_warning(make, keys, unread):
+    source = {"shards": "a.jsonl", "decode": {"picture": "rgb8"}, "make": make}
+    messages = [each.message for each in check({"dataset": [source], **keys})[1] if each.code == "W455"]
+    assert [message.split("`")[1] for message in messages] == unread
+
+
+def test_a_selection_reads_a_result():
+    source = {"shards": "a.jsonl", "decode": {"picture": "rgb8"}, "make": BOXES, "where": "kept.length > 0"}
+    problems = check({"dataset": [source], "fields": "image boxes classes"})[1]
+    assert "W455" not in [each.code for each in problems]

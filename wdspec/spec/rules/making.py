@@ -28,6 +28,7 @@ from wdspec.spec.language.expressions import (
 )
 from wdspec.spec.language.making import (
     Crop,
+    Recipe,
     Segment,
     Tokenize,
     behind,
@@ -39,7 +40,14 @@ from wdspec.spec.language.making import (
 from wdspec.spec.language.samples import Call, fields_set_by
 from wdspec.spec.problems import list_names
 from wdspec.spec.rules.batches import EXPRESSIONS, list_measures
-from wdspec.spec.rules.fields import all_right_sources, decoders_of, files_of, right_sources, visible_fields
+from wdspec.spec.rules.fields import (
+    MAGIC,
+    all_right_sources,
+    decoders_of,
+    files_of,
+    right_sources,
+    visible_fields,
+)
 from wdspec.spec.rules.rule import Finding, Findings, rule
 from wdspec.spec.sources import Draft
 from wdspec.spec.spec import Source
@@ -346,6 +354,77 @@ def _is_measured(source: Source, path: Path) -> bool:
     """Whether a value of a made field is read from what it is made from, without making it."""
     recipe = source.make.get(str(path[0]))
     return recipe is not None and recipe.measure(path[1:]) is not None
+
+
+@rule(
+    "W455",
+    "a result of a step that nothing reads",
+    "Some steps make further fields beside their own, such as `labels` of `chat` or `kept` of `crop`. If `fields` or "
+    "`to_tuple` leaves one out and nothing reads it, it is made for nothing, and often needed: with `kept`, `crop` "
+    "drops boxes outside the crop, so that the labels of boxes match them only if `kept` says which are left.",
+    keys="fields to_tuple",
+    bad="fields: [image, boxes, classes]\n"
+    "dataset:\n"
+    "  - shards: a.jsonl\n"
+    "    decode: {picture: rgb8}\n"
+    "    make: {image: {crop: picture, size: 224, boxes: {boxes: bboxes}, kept: kept}}\n",
+    good="fields: [image, boxes, classes, kept]\n"
+    "dataset:\n"
+    "  - shards: a.jsonl\n"
+    "    decode: {picture: rgb8}\n"
+    "    make: {image: {crop: picture, size: 224, boxes: {boxes: bboxes}, kept: kept}}\n",
+)
+def unread_results(composition: Composition) -> Findings:
+    """Further results of steps whose other fields are delivered or read, unless user functions may read them."""
+    spec, batch = composition.spec, composition.spec.batch
+    delivered = {name for each in spec.to_tuple or spec.fields or ("*",) for name in each.split(";")}
+    whole = [call for call in spec.map if call.field is None] or spec.map_batches or spec.stage
+    is_unknown = bool(composition.bad & {"fields", "to_tuple", "map", "batch", "costs"})
+    is_unknown = is_unknown or any(MAGIC.intersection(name) for name in delivered)
+    if whole or is_unknown or (batch is not None and batch.is_by_function):
+        return
+    texts = batch.expressions if batch is not None and batch.has_windows else ()
+    packed = batch.pack.fields if batch is not None and batch.pack is not None else ()
+    for leaf, source, node in makes_of(composition, is_mixed=True):
+        calls = (*spec.map, *source.map)
+        if (
+            source.select
+            or any(call.field is None for call in calls)
+            or leaf.bad & {"where", "subset", "keys_of"}
+        ):
+            continue
+        paths = (
+            path for text in (*texts, *source.selecting_texts) for path in paths_read_by(text, spec.costs)
+        )
+        expected = () if source.expect is None else source.expect.fields
+        read = {
+            *delivered,
+            *packed,
+            *expected,
+            *(call.field for call in calls),
+            *(str(path[0]) for path in paths),
+        }
+        used = behind(source.make, filter(None, read))
+        read |= {origin for name in used for origin in names_in(source.make[name])}
+        for name in sorted(used):
+            recipe = source.make[name]
+            for result in recipe.results:
+                is_kept = isinstance(recipe, Crop) and result == recipe.kept
+                if result not in read and not (is_kept and delivered <= {name, *recipe.results}):
+                    yield _describe_unread(locate(node, (name,)), result, recipe, is_kept)
+
+
+def _describe_unread(at: Node, result: str, recipe: Recipe, is_kept: bool) -> Finding:
+    option = next((key for key in type(recipe).model_fields if getattr(recipe, key) == result), "")
+    what, hint = f"nothing delivers or reads `{result}`", "add it to `fields`, or remove it"
+    if is_kept:
+        what += (
+            ", and boxes outside the crop are dropped: fields with an item for each box no longer match them"
+        )
+        hint = (
+            f"add it to `fields`, and take the labels by `labels[{result}]`; or remove it, and all boxes stay"
+        )
+    return Finding(at.value_or_self(option), what, hint)
 
 
 @rule(
