@@ -229,3 +229,9 @@ def test_a_selection_reads_a_result():
     source = {"shards": "a.jsonl", "decode": {"picture": "rgb8"}, "make": BOXES, "where": "kept.length > 0"}
     problems = check({"dataset": [source], "fields": "image boxes classes"})[1]
     assert "W455" not in [each.code for each in problems]
+
+
+def test_what_a_wrong_step_makes_is_no_misspelt_field():
+    make = {"labels": {"label": "txt", "names": ["cat", "dog"], "aliases": {"Dog": "dgo"}, "unknown": -1}}
+    source = {"shards": "a.tar", "extensions": "label.txt txt", "make": make, "where": "labels >= 0"}
+    assert [problem.code for problem in check({"dataset": [source]})[1]] == ["E203"]

@@ -577,7 +577,8 @@ def selecting_fields(composition: Composition) -> Findings:
 def misspelt_asides(composition: Composition) -> Findings:
     """Files that only `where` or `subset` reads, and whose names are close to those of fields."""
     for each in _list_selections(composition):
-        expression, fields = each.parse("extensions", "rename", "lookup", "tags"), field_names(each.source)
+        expression = each.parse("extensions", "rename", "lookup", "tags", "make")
+        fields = field_names(each.source)
         if expression is None or fields is None:
             continue
         asides, made = each.source.asides(each.named), each.source.make and each.source.made_names
