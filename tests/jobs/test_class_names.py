@@ -51,6 +51,39 @@ def test_names_that_are_all_classes_are_no_problem_and_neither_are_classes_witho
     assert problems_of(tmp_path, label, ["cat", "dog", " cat\n", "dog"]) == []
 
 
+def check_pets_and_web(folder: Path, **keys: Any) -> list[dict[str, Any]]:
+    """The problems D341 of two sources with the same step: only `web` has names that are no class."""
+    for name, kinds in {"pets": ["cat", "dog", "cat"], "web": ["cat", "bird", "Dog", "bird"]}.items():
+        (folder / f"{name}.jsonl").write_text(
+            "".join(json.dumps({"kind": kind, "n": 1}) + "\n" for kind in kinds)
+        )
+    make = {"class_id": {"label": "kind", "names": ["cat", "dog"], "unknown": -100}}
+    dataset = [{"name": name, "shards": f"{name}.jsonl"} for name in ("pets", "web")]
+    spec = {"defaults": {"make": make, **keys}, "dataset": dataset, "fields": ["n", "class_id"]}
+    (folder / "s.yaml").write_text(json.dumps(spec))
+    report = json.loads(within("check", "s.yaml", "--format", "json", folder=folder)[0])
+    return [each for each in report["problems"] if each["code"] == "D341"]
+
+
+def test_the_source_that_has_the_names_is_named_and_not_the_first_with_the_step(tmp_path: Path) -> None:
+    [problem] = check_pets_and_web(tmp_path)
+    assert problem["source"] == "web"
+    assert (
+        "3 of 7 samples of `pets`, `web` have a name that is no class, and get -100: 'bird' (2), 'Dog' (1)"
+        in (problem["message"])
+    )
+
+
+def test_names_of_samples_that_where_drops_for_them_are_counted_too(tmp_path: Path) -> None:
+    [problem] = check_pets_and_web(tmp_path, where="class_id >= 0")
+    assert "3 of 7 samples" in problem["message"]
+
+
+def test_names_of_samples_that_where_drops_for_another_value_are_not_counted(tmp_path: Path) -> None:
+    [problem] = check_pets_and_web(tmp_path, where="kind != 'bird'")
+    assert "1 of 5 samples" in problem["message"]
+
+
 def test_minus_100_is_no_negative_class_as_losses_leave_it_out(tmp_path: Path) -> None:
     """`label` itself proposes it for names that are no class."""
     rows = [{"cls": number} for number in (0, -100, 1, -1)]

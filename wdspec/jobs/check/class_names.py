@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -12,8 +12,10 @@ from wdspec.base.errors import FieldError, SpecError, nearest
 from wdspec.fields.measures import Measures
 from wdspec.fields.samples import SampleFields
 from wdspec.jobs.check.facts import CheckedData, CheckedSource, DataProblem, SampleFacts
-from wdspec.spec.language.expressions import MISSING
-from wdspec.spec.language.making import Label, Recipe
+from wdspec.read.selection import Selection
+from wdspec.spec.language.expressions import MISSING, paths_read_by
+from wdspec.spec.language.making import Label, Recipe, behind
+from wdspec.spec.problems import list_names
 from wdspec.steps.label import find_name, read_classes
 
 MOST_NAMES = 1_000
@@ -27,17 +29,28 @@ class ClassNames:
     Args:
         fields: the fields of the source.
         facts: gets the counts.
+        selection: the selection of the source: `where: class_id >= 0` leaves out names that are no class.
     """
 
-    def __init__(self, fields: SampleFields, facts: SampleFacts) -> None:
-        self._counted = [
-            (facts.names.setdefault(name, {}), Measures(fields, recipe.origins, recipe.origins))
-            for name, recipe in _labels_of({name: entry.recipe for name, entry in fields.made.items()})
-        ]
+    def __init__(self, fields: SampleFields, facts: SampleFacts, selection: Selection | None) -> None:
+        making = {name: entry.recipe for name, entry in fields.made.items()}
+        self._counted = {
+            name: (facts.names.setdefault(name, {}), Measures(fields, recipe.origins, recipe.origins))
+            for name, recipe in _labels_of(making)
+        }
+        paths = () if selection is None else paths_read_by(selection.where, dict(selection.costs))
+        self._selected = behind(making, [str(path[0]) for path in paths]) & self._counted.keys()
 
     def look(self, raw: dict[str, Any]) -> None:
         """Look at a raw sample that is delivered."""
-        for counts, measure in self._counted:
+        self._count(raw, self._counted)
+
+    def look_at_dropped(self, raw: dict[str, Any]) -> None:
+        """Look at a raw sample that `where` drops, for the steps whose fields it reads."""
+        self._count(raw, self._selected)
+
+    def _count(self, raw: dict[str, Any], fields: Iterable[str]) -> None:
+        for counts, measure in map(self._counted.__getitem__, fields):
             with suppress(FieldError):  # reported when the sample is read
                 for value in measure(raw) or ():
                     if value is not None and value is not MISSING:
@@ -66,17 +79,31 @@ def unknown_classes(collection: CheckedData) -> Iterator[DataProblem]:
     for (name, _), found in steps.items():
         sources, (recipe, *_) = zip(*found, strict=True)
         counts = sum((Counter(source.facts.names[name]) for source in sources), Counter[str]())
+        others = f" of {list_names([source.name for source in sources], 4)}" * (len(sources) > 1)
         try:
             classes = read_classes(recipe.file or "") if recipe.names is None else recipe.names
         except SpecError:  # reported when samples are read
             continue
-        message = _compare(counts, [*classes], recipe, all(source.is_read_in_full for source in sources))
+        known = {*classes, *recipe.aliases}
+        lost = [
+            sum(n for each, n in source.facts.names[name].items() if each not in known) for source in sources
+        ]
+        message = _compare(
+            counts, [*classes], recipe, all(source.is_read_in_full for source in sources), others
+        )
         if message:
-            yield DataProblem("D341", f"`make: {name}`: {message}", sources[0].name, field=name)
+            first = sources[lost.index(max(lost))].name
+            yield DataProblem("D341", f"`make: {name}`: {message}", first, field=name)
 
 
-def _compare(counts: Counter[str], classes: list[str], recipe: Label, is_read_in_full: bool) -> str:
-    """Return what differs between the names in the data, with their counts, and those that a step knows."""
+def _compare(
+    counts: Counter[str], classes: list[str], recipe: Label, is_read_in_full: bool, others: str
+) -> str:
+    """Return what differs between the names in the data, with their counts, and those that a step knows.
+
+    Args:
+        others: the sources, if there are several, in words.
+    """
     known = {*classes, *recipe.aliases}
     unused = [name for name in (*recipe.aliases, *classes) if name not in counts]
     unknown = [(name, count) for name, count in counts.most_common() if name not in known]
@@ -89,7 +116,7 @@ def _compare(counts: Counter[str], classes: list[str], recipe: Label, is_read_in
         shown = ", ".join(f"{show_value(name, 60)} ({count:,})" for name, count in unknown[:MOST_SHOWN])
         lost = sum(count for _, count in unknown)
         said.append(
-            f"{lost:,} of {counts.total():,} samples have a name that is no class, and get {recipe.unknown}: "
+            f"{lost:,} of {counts.total():,} samples{others} have a name that is no class, and get {recipe.unknown}: "
             f"{shown}{more}"
         )
     lone = [name for name in unused if name in recipe.aliases or is_read_in_full or name in meant.values()]

@@ -230,8 +230,9 @@ class _Reading:
     def _read(
         self, opened: RawSamples, watch: SampleWatch, process: Process | None, torn: bool, budget: ErrorBudget
     ) -> Process | None:
-        names = ClassNames(self.look.parts.transform.fields, watch.facts)
+        names = ClassNames(self.look.parts.transform.fields, watch.facts, self.look.parts.selection)
         following, dropped, missing = opened.next_offset, budget.dropped.total(), budget.dropped["missing"]
+        by_where = budget.tally("where")
         for raw in opened:
             index, offset, following = opened.next_index - 1, following, opened.next_offset
             watch.raw(raw, index, offset)
@@ -253,7 +254,7 @@ class _Reading:
                     self._add_at("D320", message, place, name)
             if process is None:
                 continue
-            self._at, errors = (raw["__key__"], offset), self._errors
+            self._at, errors, rejected = (raw["__key__"], offset), self._errors, by_where[0]
             try:
                 with self._lent:
                     sample = process(raw, index)
@@ -276,6 +277,8 @@ class _Reading:
                     budget.lack = ""
                 elif budget.dropped.total() == dropped and self._errors == errors:
                     watch.leave_out()
+                    if by_where[0] > rejected:
+                        names.look_at_dropped(raw)
                 if sample is None and self._first_lost is None and budget.all_dropped.keys() - PARTS:
                     self._first_lost = watch.place(index, offset, raw["__key__"])
                 dropped, missing = budget.dropped.total(), budget.dropped["missing"]
