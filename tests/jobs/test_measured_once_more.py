@@ -10,6 +10,7 @@ from shardmaking import write_shard
 
 import wdspec
 from wdspec.jobs.check import job
+from wdspec.spec import reading
 
 
 @pytest.fixture
@@ -208,6 +209,38 @@ def test_what_a_selection_keeps_is_counted_again_only_for_steps_that_it_reads(fo
         first = digest(where)
         assert (digest(where, "unknown: 7") == first) is is_same
         assert (digest(where, names=NAMES[::-1]) == first) is is_same
+
+
+def test_what_a_selection_keeps_is_counted_again_only_for_decoders_that_it_reads(folder):
+    def digest(decoder, source="make: {number: {label: txt, file: names.txt}}", where="number > 1"):
+        write_spec(folder, source, f"  where: {where}\n  decode: {{{decoder}}}")
+        return measure(folder)["keeping"]
+
+    (folder / "names.txt").write_text("\n".join(NAMES))
+    for other in ("json: raw", "jpg: rgb8+center_crop=64", "jpg: rgb8+center_crop=96"):
+        assert digest(other) == digest("")
+    for read in ("txt: text", "low.txt: text"):
+        assert digest(read) != digest("")
+    renamed = "rename: {text: txt}", "text.length > 1"
+    for read in ("txt: text", "text: text"):
+        assert digest(read, *renamed) != digest("", *renamed)
+    (folder / "t.jsonl").write_text('{"id": 1, "score": 2}')
+    looked_up = "lookup: {table: t.jsonl, on: json.id, fields: score, missing: none}", "score == 2"
+    assert digest("json: json", *looked_up) != digest("", *looked_up)
+
+
+def test_a_count_of_an_older_version_stays_valid_if_no_decoder_has_changed(folder):
+    def load(crop):
+        write_spec(folder, f"decode: {{jpg: rgb8+center_crop={crop}}}", "  where: txt.length > 1")
+        spec = wdspec.load(folder / "s.yaml")
+        return spec, spec.sources[0], {}
+
+    spec, source, _ = load(64)
+    before = reading._digest(reading.describe_reading(spec, source, "shard damage choice again"))
+    assert reading.digest_keeping(spec, source, {}) != before
+    assert reading.is_same_selection(before, *load(64))
+    assert not reading.is_same_selection(before, *load(96))
+    assert not reading.is_same_selection("", *load(64))
 
 
 def write_objects(folder, count, place="objects"):

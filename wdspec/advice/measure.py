@@ -28,7 +28,7 @@ from wdspec.read.transform import SourceParts, parts_of
 from wdspec.shards.key_lists import iter_keys
 from wdspec.shards.shards import Shards
 from wdspec.spec.measurements import MeasuredSource
-from wdspec.spec.reading import digest_keeping
+from wdspec.spec.reading import is_same_selection
 from wdspec.spec.spec import Source, Spec
 from wdspec.storage.storage import Storage
 from wdspec.stores.local import open_file
@@ -254,7 +254,7 @@ def selection_in_stats(
     """
     if totals is None or totals.kept is None or not totals.is_whole:
         return None
-    if totals.keeping != digest_keeping(spec, source, files):
+    if not is_same_selection(totals.keeping, spec, source, files):
         return None
     return KeptSamples(totals.kept, totals.samples, totals.measured, "stats")
 

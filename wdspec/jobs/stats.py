@@ -61,6 +61,7 @@ from wdspec.spec.reading import (
     digest_keeping,
     digest_requesting,
     digest_shards,
+    is_same_selection,
 )
 from wdspec.spec.spec import Source, Spec
 from wdspec.stores.object_requests import SEGMENT, count_requests
@@ -185,14 +186,16 @@ class StatsJob(ShardJob[MeasureTask, MeasuredShard]):
         known = self._known[source.name] = {}
         then = None if before is None else before.of(self._spec, source)
         decoding = ""
+        own = self._spec.by_which(source), source, self._shards.files.get(source.name, {})
         if lengths or (then is not None and then.decoding):
-            files = self._shards.files.get(source.name, {})
-            decoding = digest_decoding(self._spec.by_which(source), source, files)
+            decoding = digest_decoding(*own)
         has_lengths = bool(decoding) and then is not None and then.decoding == decoding
         if lengths or has_lengths:
             self._decoding[source.name] = decoding
         has_cost = then is not None and then.costing == self._costing[source.name]
-        has_kept = then is not None and self._keeping[source.name] in ("", then.keeping)
+        has_kept = then is not None and (
+            not self._keeping[source.name] or is_same_selection(then.keeping, *own)
+        )
         requesting = None if then is None or not self._requests else then.requesting
         is_asked = requesting in (None, self._requesting.get(source.name, ""))
         is_same = has_cost and has_kept and is_asked and (has_lengths or not lengths)

@@ -27,7 +27,7 @@ from wdspec.read.windows import WindowPlanner
 from wdspec.shards.lock import find_measured
 from wdspec.shards.shards import Shards, read_measurements
 from wdspec.spec.measurements import MeasuredShard, Measurements, SampleCosts
-from wdspec.spec.reading import digest_costing, digest_keeping
+from wdspec.spec.reading import digest_costing, is_same_selection
 from wdspec.spec.spec import Source, Spec
 from wdspec.urls.urls import ShardUrl
 
@@ -115,7 +115,7 @@ def _choose_counted(
     if selection is None or has_windows(spec):  # the costs say which samples are in a batch
         return "", None
     measured = None if measurements is None else measurements.of(spec, source)
-    if measured is not None and measured.keeping and measured.keeping == digest_keeping(spec, source, files):
+    if measured is not None and measured.keeping and is_same_selection(measured.keeping, spec, source, files):
         return "all", selection
     if spec.reshuffles and selection.by_value is not None:
         raise UsageError(

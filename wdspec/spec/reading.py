@@ -16,7 +16,8 @@ from typing import Any
 
 from wdspec.spec.language.decoders import draws
 from wdspec.spec.language.effects import STEPS, described, plain_value
-from wdspec.spec.language.making import MADE_FILES, behind
+from wdspec.spec.language.making import MADE_FILES, behind, names_in
+from wdspec.spec.language.samples import Decode
 from wdspec.spec.spec import Source, Spec, selecting_keys
 
 NO_FILES: Mapping[str, str] = {}
@@ -172,8 +173,36 @@ def digest_keeping(spec: Spec, source: Source, files: Mapping[str, str]) -> str:
     """
     if not (source.copies % 1 or any(getattr(source, key) for key in selecting_keys().values())):
         return ""
+    names = source.selecting_fields(spec.costs)
+    found = _describe_keeping(spec, source, files)
+    if source.decode is not None and not source.lookup:  # any value may be looked up
+        origins = [each for made in behind(source.make, names) for each in names_in(source.make[made])]
+        found["decode"] = _decoding_of(source, source.decode, (*names, *origins))
+    return _digest(found)
+
+
+def is_same_selection(keeping: str, spec: Spec, source: Source, files: Mapping[str, str]) -> bool:
+    """Return whether a digest is that of what chooses samples of a source; older ones have all entries of `decode`."""
+    now = digest_keeping(spec, source, files)
+    return keeping == now or bool(now and keeping == _digest(_describe_keeping(spec, source, files)))
+
+
+def _describe_keeping(spec: Spec, source: Source, files: Mapping[str, str]) -> dict[str, Any]:
     found = describe_reading(spec, source, "shard damage choice again", files)
-    return _digest(_with_made(found, source, behind(source.make, source.selecting_fields(spec.costs))))
+    return _with_made(found, source, behind(source.make, source.selecting_fields(spec.costs)))
+
+
+def _decoding_of(source: Source, decode: Decode, names: Iterable[str]) -> dict[str, Any] | None:
+    """Describe `decode` without what is surely for other fields: entries that share no part of a name with these."""
+    groups: list[Iterable[str]] = [(new, *olds) for new, olds in source.rename.items()]
+    groups += [entry.split(";") for entry in source.extensions or ()]
+    groups += [pair for join in source.join for pair in join.rename.items()]
+    spellings = {name.lower() for name in names}
+    for group in groups:
+        spellings |= lowered if (lowered := {each.lower() for each in group}) & spellings else set()
+    parts = {part for each in spellings for part in each.split(".")}
+    read = {field: name for field, name in decode.fields.items() if parts & {*field.lower().split(".")}}
+    return plain_value(Decode(names=decode.names, fields=read)) if decode.names or read else None
 
 
 def _with_made(found: Mapping[str, Any], source: Source, names: Collection[str]) -> dict[str, Any]:
