@@ -515,6 +515,25 @@ def test_a_number_that_a_spec_declares_is_compared_with_the_measured_one(folder,
             wdspec.load("s.yaml")
 
 
+@pytest.mark.parametrize(
+    ("dropping", "says"),
+    [
+        ("where: cls >= 0", "that remain after `where`, but `stats` counts all"),
+        ("where: cls >= 0, missing: skip", "after `missing`, `where`, but"),
+        (
+            "make: {ids: {tokenize: txt, file: t.json}}",
+            "write `eos` in `tokenize`, so that texts without tokens",
+        ),
+    ],
+)
+def test_a_limit_of_passes_says_what_leaves_out_samples_that_were_counted(folder, dropping, says):
+    measure()
+    (folder / "s.yaml").write_text(SPEC.replace("{name: a", f"{{name: a, max_passes: 2, {dropping}"))
+    out, _ = within("validate", "s.yaml", code=1)
+    assert "E322 `max_passes` needs the number of samples" in out
+    assert says in out
+
+
 @pytest.mark.parametrize("policy", ["skip", "{max_rate: 0.1}", "{skip: [decode]}"])
 def test_a_changed_error_policy_keeps_measurements_valid(folder, policy):
     measure()

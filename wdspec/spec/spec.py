@@ -21,6 +21,7 @@ from wdspec.spec.language.effects import (
     WINDOWED,
     AffectsNeither,
     AffectsPlan,
+    DeclaredKey,
     Drops,
     Excludes,
     Key,
@@ -423,6 +424,12 @@ class Source(Discreet, SourceOptions):
         """
         keys = declared_keys(type(self))
         return frozenset(key.drops.counted_as for key in keys if key.drops and key.drops_samples(self))
+
+    @property
+    def dropping_keys(self) -> tuple[DeclaredKey, ...]:
+        """The keys that drop samples because of their content, without those that skip errors."""
+        keys = (key for key in declared_keys(type(self)) if key.drops and key.drops.counted_as == "dropped")
+        return tuple(key for key in keys if key.drops_samples(self))
 
     @property
     def selects(self) -> tuple[str, ...]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 
 from wdspec.spec.build import Composition
-from wdspec.spec.language.effects import declared_keys
 from wdspec.spec.language.values import MASK
 from wdspec.spec.problems import advise_stats, list_names
 from wdspec.spec.rules.rule import Finding, Findings, rule
@@ -166,12 +165,7 @@ def _reads_values(source: Source, key: str) -> bool:
 def late_drops(composition: Composition) -> Findings:
     """Keys that drop samples after they are read, in a pass that reshuffles."""
     for leaf, source in composition.mixed if _leaves_places(composition.spec) else ():
-        found = [
-            key.name
-            for key in declared_keys(type(source))
-            if key.drops and key.drops.counted_as == "dropped" and not key.drops.when_read
-            if key.drops_samples(source)
-        ]
+        found = [key.name for key in source.dropping_keys if not (key.drops and key.drops.when_read)]
         if found:
             shown = list_names(found, 3)
             message = f"the samples that {shown} drops leave padding in batches of an epoch with `reshuffle`"

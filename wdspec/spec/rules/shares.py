@@ -318,5 +318,9 @@ def uncounted_passes(composition: Composition) -> Findings:
             continue
         at = leaf.node.key_or_self("max_passes")
         if source.samples is not None and "dropped" in source.drops and leaf.node.get("samples") is None:
-            message = "`max_passes` needs the number of samples that are kept, but `stats` counts all"
-            yield Finding(at, message, "add `samples: …`")
+            found = [key.name for key in source.dropping_keys]
+            wanted = f"the number of samples that remain after {list_names(found)}"
+            message = f"`max_passes` needs {wanted}, but `stats` counts all"
+            has_steps = "make" in found  # those of texts without tokens
+            hint = "write `eos` in `tokenize`, so that texts without tokens are kept, too, or " * has_steps
+            yield Finding(at, message, f"{hint}add `samples: …`")
