@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tables import pack
 
 import wdspec
 
@@ -35,6 +37,33 @@ def test_a_column_that_rename_misspells_is_named(tmp_path: Path) -> None:
     said = error_of(tmp_path, source={"rename": {"caption": "txet"}}, fields=["caption"])
     assert "`rename` takes it from 'txet'" in said
     assert "Did you mean `text`?" in said
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("kind", ["parquet", "arrow", "jsonl"])
+@pytest.mark.parametrize("more", [{}, {"where": "path.length > 0"}])
+def test_a_column_that_nothing_asks_for_is_named_beside_objects(
+    kind: str, workers: int, more: dict[str, str], tmp_path: Path
+) -> None:
+    rows = [{"path": "1.txt", "messages": "hello", "images": "x"}]
+    table = (
+        "\n".join(map(json.dumps, rows)).encode()
+        if kind == "jsonl"
+        else pack(pa.Table.from_pylist(rows), kind)
+    )
+    (tmp_path / f"a.{kind}").write_bytes(table)
+    (tmp_path / "1.txt").write_text("1")
+    source = {
+        "shards": str(tmp_path / f"a.{kind}"),
+        "fetch": {"note": {"url": "path", "root": f"{tmp_path}/"}},
+        "make": {"kind": {"label": "mesages", "names": ["hello"]}},
+    }
+    spec = {"dataset": [source | more], "fields": ["note", "images", "kind"]}
+    with (
+        wdspec.loader(spec, num_workers=workers) as loader,
+        pytest.raises(wdspec.FieldError, match="Did you mean `messages`"),
+    ):
+        next(iter(loader))
 
 
 def test_a_column_is_no_value_in_a_field_json(tmp_path: Path) -> None:

@@ -118,6 +118,9 @@ class SampleFields:
         SpecError: the options contradict each other or are not allowed.
     """
 
+    _original: SampleFields | None = None
+    """The fields of which these are a copy with other names. A reader asks only one of the copies what it keeps."""
+
     made: Mapping[str, MadeField] = MappingProxyType({})
     """The fields of `make`: the entry that makes each of them."""
     draws: bool = False
@@ -207,6 +210,7 @@ class SampleFields:
         other = copy(self)
         other.__dict__.update(self.__getstate__())
         other.naming = naming
+        other._original = self
         return other
 
     def field_of(self, suffix: str) -> str | None:
@@ -315,12 +319,15 @@ class SampleFields:
 
     def name_unread(self, error: FieldError, names: Sequence[str]) -> FieldError:
         """Add to the error for a missing field which files are not read, and which have the same format."""
-        unread = sorted(suffix for suffix, stored in self._names.items() if stored is None)
+        asked = self
+        while not asked._names and asked._original is not None:
+            asked = asked._original
+        unread = sorted(suffix for suffix, stored in asked._names.items() if stored is None)
         name = str(error.place.get("field"))
         olds = self.naming.rename.get(name, (name,))
         formats = [FORMAT_OF[old] for old in olds if old in FORMAT_OF]
         same = [suffix for suffix in (*unread, *names) if FORMAT_OF.get(suffix) in formats]
-        has_it = any(self._names.get(old) for old in olds)
+        has_it = any(asked._names.get(old) for old in olds)
         if error.code != "D201":
             return error
         message = error.message
