@@ -49,6 +49,25 @@ def test_labels_that_are_padded_with_a_token_on_purpose_are_a_warning(
     assert hints_of(spec, "W446") == ["write -100, which losses leave out"] * count
 
 
+@pytest.mark.parametrize("step", ["tokenize", "chat"])
+@pytest.mark.parametrize(
+    ("batch", "count"),
+    [
+        ({"size": 8, "collate": {"ids": {"pad": {"value": -100, "mask": "mask"}}}}, 1),
+        ({"size": 8, "collate": {"ids": {"pad": {"value": 0, "mask": "mask"}}}}, 0),
+        ({"size": 8, "collate": {"ids": "pad"}}, 0),
+        ({"pack": {"fields": "ids", "length": 512, "pad": {"ids": -100}}}, 1),
+        ({"pack": {"fields": "ids", "length": 512, "pad": {"ids": 50256}}}, 0),
+    ],
+)
+def test_token_ids_that_are_padded_with_no_token_are_a_warning(
+    step: str, batch: dict[str, Any], count: int
+) -> None:
+    make = {"ids": {step: "text", "file": "model"}}
+    spec = {"dataset": [{"shards": "a.jsonl", "make": make}], "batch": batch}
+    assert len(hints_of(spec, "W449")) == count
+
+
 @pytest.mark.parametrize(
     ("step", "hint"),
     [

@@ -27,7 +27,9 @@ from wdspec.spec.language.expressions import (
     suggest_path,
 )
 from wdspec.spec.language.making import (
+    Chat,
     Crop,
+    MaskTokens,
     Recipe,
     Segment,
     Tokenize,
@@ -259,19 +261,48 @@ def _labels_in(composition: Composition) -> list[str]:
 )
 def labels_padded_with_classes(composition: Composition) -> Findings:
     """Labels of steps whose padding is written as a number that is a token or a class."""
+    for name, value, at in _paddings(composition, _labels_in(composition)):
+        if value >= 0:
+            hint = "write -100, which losses leave out"
+            yield Finding(at, f"`{name}` has labels, and its padding {value} is one, too", hint)
+
+
+@rule(
+    "W449",
+    "token ids padded with a number that is no token",
+    "An embedding has a row for each token, and fails for a negative number, on a GPU with an error that does not say "
+    "why. -100 is for labels, which losses leave out.",
+    keys="make",
+    bad="dataset:\n"
+    "  - {shards: a.jsonl, make: {ids: {tokenize: text, file: model}}}\n"
+    "batch: {size: 8, collate: {ids: {pad: {value: -100, mask: mask}}}}\n",
+    good="dataset:\n"
+    "  - {shards: a.jsonl, make: {ids: {tokenize: text, file: model}}}\n"
+    "batch: {size: 8, collate: {ids: {pad: {value: 0, mask: mask}}}}\n",
+)
+def ids_padded_with_no_token(composition: Composition) -> Findings:
+    """Token ids of steps whose padding is written as a negative number."""
+    made = makes_of(composition, is_mixed=True)
+    recipes = [pair for _, source, _ in made for pair in source.make.items()]
+    names = {name for name, recipe in recipes if isinstance(recipe, (Tokenize, Chat, MaskTokens))}
+    for name, value, at in _paddings(composition, sorted(names)):
+        if value < 0:
+            hint = "write the id of the tokenizer's padding token, or leave the value out for 0"
+            yield Finding(at, f"`{name}` has token ids, and its padding {value} is none", hint)
+
+
+def _paddings(composition: Composition, names: Iterable[str]) -> Iterator[tuple[str, float, Node]]:
+    """The fields for which a padding is written, with its value and its place."""
     batch = composition.spec.batch
     if batch is None or "batch" not in composition.top.entries:
         return
-    for name in _labels_in(composition):
+    node = composition.top.entries["batch"].value
+    for name in names:
+        if batch.pack is not None and (value := batch.pack.pad.get(name)) is not None:
+            yield name, value, locate(node, ("pack", "pad", name))
         way = None if batch.collate is None else batch.collate.fields.get(name)
-        of_pack = None if batch.pack is None else batch.pack.pad.get(name)
-        of_way = way.padding.value if way is not None and way.padding is not None else None
-        for path, value in ((("pack", "pad", name), of_pack), (("collate", name), of_way)):
-            is_set = path[0] == "pack" or (way and way.padding and "value" in way.padding.model_fields_set)
-            if value is not None and value >= 0 and is_set:
-                at = locate(composition.top.entries["batch"].value, path)
-                hint = "write -100, which losses leave out"
-                yield Finding(at, f"`{name}` has labels, and its padding {value} is one, too", hint)
+        if way is not None and way.padding is not None and "value" in way.padding.model_fields_set:
+            yield name, way.padding.value, locate(node, ("collate", name))
 
 
 _PLACES = ("side", "length", "limit", "multiple")
