@@ -9,6 +9,7 @@ from commandline import wdspec as run
 
 import wdspec as wds
 from wdspec.cli.doctor import set_variables
+from wdspec.planning import keys
 from wdspec.spec.load import check
 from wdspec.spec.spec import Spec
 
@@ -115,3 +116,15 @@ def test_only_the_readme_says_how_wdspec_is_installed():
     assert [page for page in pages if re.search(r"pip install \S*(?:wdspec|\.\[)", page.read_text())] == [
         readme
     ]
+
+
+def test_the_random_numbers_of_the_rules_are_those_of_the_program():
+    (block,) = re.findall(r"^```python\n(from hashlib.*?)^```$", (DOCS / "order.md").read_text(), re.M | re.S)
+    given: dict = {}
+    exec(block, given)  # it has assertions
+    for parts in ((), (0,), (7, "order", "web", 3), (-(2**70), "é 'quoted'", "\udc80"), ("", "1", 1)):
+        key = given["key64"](*parts)
+        assert key == keys.key64(*parts)
+        assert [given["random64"](key, n) for n in (0, 1, 2**63)] == [
+            keys.random64(key, n) for n in (0, 1, 2**63)
+        ]
