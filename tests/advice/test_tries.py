@@ -67,7 +67,7 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "label": (
         {"make": {"kind": {"label": "json.kind", "names": ["cow"], "unknown": -100}}},
-        "samples, and gives them -100: 'cat' (",
+        "names, and gives them -100: 'cat' (",
     ),
     "spelling": (
         {"make": {"kind": {"label": "json.kind", "names": ["Cat", "dog"], "unknown": -100}}},

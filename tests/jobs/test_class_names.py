@@ -27,7 +27,7 @@ def test_a_misspelled_alias_is_named_with_the_name_that_it_misses(tmp_path: Path
     label = {"names": ["cat", "dog"], "aliases": {"pupppy": "dog"}}
     [said] = problems_of(tmp_path, label, ["cat", "dog", "puppy", "puppy", "owl"], 2)
     assert said == (
-        "`make: class_id`: 6 of 10 samples have a name that is no class, and get -100: 'puppy' (4), 'owl' (2); "
+        "`make: class_id`: 6 of 10 names are no class, and get -100: 'puppy' (4), 'owl' (2); "
         "no sample has 'pupppy'; did you write 'pupppy' for 'puppy'?"
     )
 
@@ -51,6 +51,12 @@ def test_names_that_are_all_classes_are_no_problem_and_neither_are_classes_witho
     assert problems_of(tmp_path, label, ["cat", "dog", " cat\n", "dog"]) == []
 
 
+def test_each_name_of_a_list_counts(tmp_path: Path) -> None:
+    lists: Any = [["cat", "owl"], [], ["dog", "owl", "cat"]]
+    [said] = problems_of(tmp_path, {"names": ["cat", "dog"]}, lists)
+    assert "2 of 5 names are no class, and get -100: 'owl' (2)" in said
+
+
 def check_pets_and_web(folder: Path, **keys: Any) -> list[dict[str, Any]]:
     """The problems D341 of two sources with the same step: only `web` has names that are no class."""
     for name, kinds in {"pets": ["cat", "dog", "cat"], "web": ["cat", "bird", "Dog", "bird"]}.items():
@@ -69,19 +75,19 @@ def test_the_source_that_has_the_names_is_named_and_not_the_first_with_the_step(
     [problem] = check_pets_and_web(tmp_path)
     assert problem["source"] == "web"
     assert (
-        "3 of 7 samples of `pets`, `web` have a name that is no class, and get -100: 'bird' (2), 'Dog' (1)"
-        in (problem["message"])
+        "3 of 7 names of `pets`, `web` are no class, and get -100: 'bird' (2), 'Dog' (1)"
+        in problem["message"]
     )
 
 
 def test_names_of_samples_that_where_drops_for_them_are_counted_too(tmp_path: Path) -> None:
     [problem] = check_pets_and_web(tmp_path, where="class_id >= 0")
-    assert "3 of 7 samples" in problem["message"]
+    assert "3 of 7 names" in problem["message"]
 
 
 def test_names_of_samples_that_where_drops_for_another_value_are_not_counted(tmp_path: Path) -> None:
     [problem] = check_pets_and_web(tmp_path, where="kind != 'bird'")
-    assert "1 of 5 samples" in problem["message"]
+    assert "1 of 5 names" in problem["message"]
 
 
 def test_minus_100_is_no_negative_class_as_losses_leave_it_out(tmp_path: Path) -> None:

@@ -215,8 +215,16 @@ CHAT = {"ids": {"chat": "messages", "file": "model", "labels": "labels"}}
         (BOXES | {"places": {"take": "kept"}}, {"fields": "image boxes classes places"}, []),
         (CHAT, {"fields": "ids"}, ["labels"]),
         (CHAT, {"fields": "ids labels"}, []),
-        (CHAT, {"fields": "ids", "batch": {"cost": "labels.length", "max_cost": 9, "collate": "list"}}, []),
-        (CHAT, {"fields": "ids", "batch": {"cost": "mylib:function", "max_cost": 9, "collate": "list"}}, []),
+        (
+            CHAT,
+            {"fields": "ids", "batch": {"cost": "labels.length", "max_cost": 9, "collate": {"ids": "list"}}},
+            [],
+        ),
+        (
+            CHAT,
+            {"fields": "ids", "batch": {"cost": "mylib:function", "max_cost": 9, "collate": {"ids": "list"}}},
+            [],
+        ),
     ],
 )
 def test_a_result_that_nothing_reads_is_a_warning(make, keys, unread):

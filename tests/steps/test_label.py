@@ -2,8 +2,10 @@
 
 import json
 
+import numpy as np
 import pytest
 
+import wdspec
 from wdspec.base.errors import FieldError, SpecError
 from wdspec.steps import make_label
 from wdspec.steps.label import class_names, read_classes
@@ -29,6 +31,52 @@ def test_the_number_of_a_class_is_not_taken_for_an_unknown_name(unknown):
         label(1)
     assert make_label(names={"281": 0, "207": 1}, unknown=-100)(1) == -100
     assert make_label(names={"cat": 0, "dog": 1}, unknown=-100)(-1) == -100
+
+
+def test_a_list_of_names_becomes_an_array_of_numbers_at_the_same_places():
+    label = make_label(names={"cat": 0, "dog": 1}, aliases={"kitty": "cat"}, unknown=-100)
+    for names in (["dog", "owl", "kitty", " dog"], np.array(["dog", "owl", "kitty", "dog"])):
+        found = label(names)
+        assert found.dtype == np.int64
+        assert found.tolist() == [1, -100, 0, 1]
+    assert label([]).shape == (0,)
+    assert label([]).dtype == np.int64
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["cat", None], "in each item, but item 1 is None"),
+        ([["cat"], "cat"], r"in each item, but item 0 is \['cat'\]"),
+        (["cat", "dgo"], "no class 'dgo'; did you mean `dog`"),
+        (["cat", 1], "this is the number 1"),
+    ],
+)
+def test_an_item_that_is_no_name_is_an_error(names, message):
+    with pytest.raises(FieldError, match=message):
+        make_label(names={"cat": 0, "dog": 1})(names)
+
+
+def test_the_names_of_objects_and_their_boxes_keep_their_places(tmp_path):
+    rows = [
+        {"objects": [{"category": "dog", "box": [0, 0, 2, 2]}, {"category": "cat", "box": [1, 1, 3, 3]}]},
+        {"objects": []},
+        {"objects": [{"category": "cat", "box": [0, 1, 2, 2]}]},
+    ]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    make = {"class_ids": {"label": "objects[:].category", "names": ["cat", "dog"]}}
+    spec = {
+        "dataset": [{"shards": str(tmp_path / "a.jsonl"), "make": make}],
+        "fields": ["class_ids", "objects"],
+        "epoch": "pass",
+        "batch": {"size": 3, "collate": {"class_ids": "list", "objects": "list"}},
+    }
+    (batch,) = wdspec.loader(spec)
+    found = {
+        tuple(each["category"] for each in objects): ids.tolist()
+        for objects, ids in zip(batch["objects"], batch["class_ids"], strict=True)
+    }
+    assert found == {("dog", "cat"): [1, 0], (): [], ("cat",): [0]}
 
 
 @pytest.mark.parametrize("name", ["cat\n", " cat", "cat\r\n", "\tcat "])
@@ -122,7 +170,7 @@ def test_unknown_names_get_the_number_that_the_spec_says():
     assert [label("cat"), label("wolf"), label("")] == [0, -100, -100]
 
 
-@pytest.mark.parametrize("value", [b"cat", None, True, 1.5, ["cat"]])
+@pytest.mark.parametrize("value", [b"cat", None, True, 1.5, {"name": "cat"}])
 def test_a_value_that_is_no_name_is_an_error_even_if_unknown_names_have_a_number(value):
     with pytest.raises(FieldError, match="`label` needs the name of a class, but this is"):
         make_label(names={"cat": 0}, unknown=-100)(value)

@@ -1,4 +1,4 @@
-"""`label`: the name of a class → its number."""
+"""`label`: the name of a class → its number, or a list of names → their numbers."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def make_label(
     names: Mapping[str, int] | None = None,
     aliases: Mapping[str, str] | None = None,
     unknown: int | Literal["error"] = "error",
-) -> Callable[[Any], int]:
-    """Return the function from the name of a class to its number.
+) -> Callable[[Any], Any]:
+    """Return the function from the name of a class to its number, or from a list of names to an int64 array (names,).
 
     Args:
         file: a file with the classes; see `read_classes`.
@@ -51,7 +51,7 @@ def make_label(
     trial = Trial(partial(_describe_unknown, numbers, unknown, _where(file)), _MOST)
     spelling = Trial(partial(_describe_spelling, unseen, unknown, _where(file)))
 
-    def label(name: Any) -> int:
+    def label(name: Any) -> Any:
         found = numbers.get(name) if name.__class__ is str else None
         if found is None:
             found = find(name)
@@ -60,7 +60,9 @@ def make_label(
             unseen.discard(name)
         return found
 
-    def find(name: Any) -> int:
+    def find(name: Any) -> Any:
+        if has_items(name):
+            return _label_items(label, name)
         if not isinstance(name, (str, int)) or isinstance(name, bool):
             hint = "; decode it with `txt`" if isinstance(name, bytes) else ""
             raise FieldError(f"`label` needs the name of a class, but this is {show_value(name, 60)}{hint}")
@@ -85,8 +87,25 @@ def make_label(
     return label
 
 
+def has_items(value: Any) -> bool:
+    """Whether a value is a list of names, and not one name."""
+    return isinstance(value, (list, tuple)) or getattr(value, "ndim", 0) == 1
+
+
+def _label_items(label: Callable[[Any], int], names: Iterable[Any]) -> Any:
+    import numpy as np  # most specs have no lists of names
+
+    names = [*names]
+    for place, name in enumerate(names):
+        if name is None or has_items(name):
+            raise FieldError(
+                f"`label` needs the name of a class in each item, but item {place} is {show_value(name, 60)}"
+            )
+    return np.array([*map(label, names)], np.int64)
+
+
 _MOST = 0.9
-"""The part of the samples without a class from which on to warn."""
+"""The part of the names without a class from which on to warn."""
 
 
 def _describe_unknown(
@@ -95,7 +114,7 @@ def _describe_unknown(
     shown = join_names([f"{show_value(name, 60)} ({count})" for name, count in found.most_common(3)])
     hints = dict.fromkeys(filter(None, (did_you_mean(name, numbers) for name, _ in found.most_common(3))))
     return (
-        f"`label` has no class{where} for {found.total()} of {samples} samples, and gives them {unknown}: {shown}; "
+        f"`label` has no class{where} for {found.total()} of {samples} names, and gives them {unknown}: {shown}; "
         f"{' '.join(hints) or 'correct the path or the classes, or add them to `aliases`'}"
     )
 

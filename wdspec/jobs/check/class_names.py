@@ -16,7 +16,7 @@ from wdspec.read.selection import Selection
 from wdspec.spec.language.expressions import MISSING, paths_read_by
 from wdspec.spec.language.making import Label, Recipe, behind
 from wdspec.spec.problems import list_names
-from wdspec.steps.label import find_name, read_classes
+from wdspec.steps.label import find_name, has_items, read_classes
 
 MOST_NAMES = 1_000
 """Maximum number of different names to count for a field; later ones are ignored."""
@@ -52,7 +52,8 @@ class ClassNames:
     def _count(self, raw: dict[str, Any], fields: Iterable[str]) -> None:
         for counts, measure in map(self._counted.__getitem__, fields):
             with suppress(FieldError):  # reported when the sample is read
-                for value in measure(raw) or ():
+                (found,) = measure(raw) or (None,)
+                for value in (found,) if found is None or not has_items(found) else found:
                     if value is not None and value is not MISSING:
                         name = str(value).strip()
                         if name in counts or len(counts) < MOST_NAMES:
@@ -116,7 +117,7 @@ def _compare(
         shown = ", ".join(f"{show_value(name, 60)} ({count:,})" for name, count in unknown[:MOST_SHOWN])
         lost = sum(count for _, count in unknown)
         said.append(
-            f"{lost:,} of {counts.total():,} samples{others} have a name that is no class, and get {recipe.unknown}: "
+            f"{lost:,} of {counts.total():,} names{others} are no class, and get {recipe.unknown}: "
             f"{shown}{more}"
         )
     lone = [name for name in unused if name in recipe.aliases or is_read_in_full or name in meant.values()]

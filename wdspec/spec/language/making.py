@@ -343,13 +343,16 @@ def read_unknown(value: Any) -> Any:
 
 
 class Label(Recipe):
-    """The name of a class → its number."""
+    """The name of a class → its number, or a list of names → their numbers."""
 
     step = "label"
     factory = "wdspec.steps.label:make_label"
     paths = ("file",)
 
-    label: Origin = Field(description="The name of the class: a field, or a value in one.")
+    label: Origin = Field(
+        description="The name of the class: a field, or a value in one. A list of names, such as "
+        "`objects[:].category`, becomes an array of numbers."
+    )
     file: values.LocalPath | None = Field(
         None,
         description="The classes: a text file with one name per line, which are numbered from 0; `.json` with a list, "
