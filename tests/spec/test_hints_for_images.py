@@ -125,3 +125,24 @@ def test_a_misspelled_object_in_decode_leaves_it_as_bytes(decode: dict[str, str]
     fetch = {"pictures": {"url": "images", "root": "s3://bucket/"}}
     spec = {"dataset": [{"shards": "a.jsonl", "fetch": fetch, "decode": decode}]}
     assert hints_of(spec, "W448") == hints
+
+
+@pytest.mark.parametrize(
+    ("decode", "way", "keys", "count"),
+    [
+        ("rgb8+resize=224", {"pad": {"mask": "image_mask"}}, {}, 1),
+        ("rgb8+resize=224", "pad", {}, 1),
+        ("rgb8+resize=224x224", "pad", {}, 0),
+        ("rgb8+resize=224+center_crop=224", "pad", {}, 0),
+        ("rgb8+resize=224", {"pad": {"axis": [0, 1, 2]}}, {}, 0),
+        ("rgb8+resize=224", "list", {}, 0),
+        ("rgb8+resize=224", "pad", {"map": {"images": "mylib:function"}}, 0),
+        ("rgb8+resize=224", "pad", {"map": "mylib:function"}, 0),
+    ],
+)
+def test_lists_of_images_that_are_padded_by_their_items_alone_need_one_size(
+    decode: str, way: object, keys: dict[str, Any], count: int
+) -> None:
+    source = {"shards": "a.jsonl", "fetch": {"images": "urls[:].url"}, "decode": {"images": decode}}
+    spec = {"dataset": [source], "batch": {"size": 8, "collate": {"images": way}}, **keys}
+    assert hints_of(spec, "W371") == ["write `resize=224x224`, or add `+center_crop=224`"] * count

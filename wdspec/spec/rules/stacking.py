@@ -126,9 +126,18 @@ def _gives_pil(source: Source, spec: Spec) -> bool:
 
 def _find_resized(source: Source, spec: Spec) -> str | None:
     """A decoder that resizes the shorter side of images and does not crop them."""
-    decoders = (each for field in _list_stacked_images(source, spec) for each in decoders_of(source, field))
+    fields = [*_list_stacked_images(source, spec), *_list_padded(source, spec)]
+    decoders = (each for field in fields for each in decoders_of(source, field))
     is_grouped = spec.batch is not None and "bucket" in (spec.batch.group_by or "")
     return next((each for each in decoders if each and _keeps_aspect(each, is_grouped)), None)
+
+
+def _list_padded(source: Source, spec: Spec) -> list[str]:
+    """The fields that `collate` pads along their first axis alone, such as lists of images; others must be equal."""
+    ways = spec.batch.collate.fields if spec.batch is not None and spec.batch.collate is not None else {}
+    mapped = {call.field for call in (*source.map, *spec.map)}
+    padded = [name for name, way in ways.items() if way.padding is not None and way.padding.axis == (0,)]
+    return [] if None in mapped else [name for name in padded if name not in mapped]
 
 
 def _keeps_aspect(decoder: str, is_grouped: bool) -> bool:
