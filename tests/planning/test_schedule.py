@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from shardmaking import write_source
+from shardmaking import write_shard, write_source
 
 import wdspec
 from wdspec.planning.draws import Draws
@@ -260,6 +260,22 @@ def test_steps_may_count_batches():
     steps = [{"at": 0, "shares": {"a": 1}}, {"at": {"batches": 10}, "shares": {"b": 1}}]
     plan = planned(Topology(4, 1), batch=12, mix={"schedule": steps})
     assert [segment.start for segment in plan.schedule] == [0, 10]
+
+
+def test_steps_of_different_units_are_in_the_order_of_their_samples(tmp_path):
+    """Shards are listed before the number of samples in a batch is known, and need only the shares."""
+    for name in "ab":
+        write_shard(tmp_path / f"{name}.tar", [("0", {"txt": b"x"})])
+    steps = [(0, {"a": 1}), (1000, {"b": 1}), ({"batches": 450}, {"a": 1})]
+    spec = {
+        "dataset": [{"name": name, "shards": str(tmp_path / f"{name}.tar")} for name in "ab"],
+        "mix": {"schedule": [{"at": at, "shares": shares} for at, shares in steps]},
+        "batch": 10,
+    }
+    assert [each.start for each in wdspec.plan(spec, ranks=1, workers=1).schedule] == [0, 100, 450]
+    spec["mix"]["schedule"][2]["at"] = {"batches": 50}
+    with pytest.raises(wdspec.UsageError, match="put the steps in order"):
+        wdspec.plan(spec, ranks=1, workers=1)
 
 
 @pytest.mark.parametrize("ramp", ["none", "linear"])

@@ -231,8 +231,7 @@ def scheduled_shares(
     steps = shares_of_steps(spec, shard_count, global_size)
     parts = [steps[0]]
     for step, to in zip(spec.mix.schedule[1:], steps[1:], strict=True):
-        parts[-1:] = _ramp(parts[-1], to) if step.ramp == "linear" else parts[-1:]
-        parts.append(to)
+        parts[-1:] = [*(_ramp(parts[-1], to) if step.ramp == "linear" else parts[-1:]), to]
     return parts
 
 
@@ -304,8 +303,9 @@ def _ramp(begin: tuple[int, dict[str, Fraction]], end: tuple[int, dict[str, Frac
 
 
 def largest_shares(spec: Spec, shard_count: Sizer) -> dict[str, Fraction]:
-    """The largest effective share of each leaf over the whole schedule; 0 for a source that is never read."""
-    steps = [shares for _, shares in scheduled_shares(spec, shard_count)]
+    """The largest effective share of each leaf in a step of the schedule; 0 for a source that is never read."""
+    given = [None] if spec.mix.schedule is None else [step.shares for step in spec.mix.schedule]
+    steps = [effective_shares(spec.dataset, spec.mix, shard_count, each) for each in given]
     return {name: max(shares[name] for shares in steps) for name in steps[0]}
 
 
