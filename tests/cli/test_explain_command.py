@@ -322,6 +322,44 @@ def test_problems_of_the_spec_are_printed_in_full_and_exit_1(folder):
     assert "batch.global_size 9 cannot be shared evenly by 2 ranks; use 8 or 10" in said
 
 
+@pytest.mark.parametrize(
+    ("steps", "says"),
+    [
+        (["at: 4500"], "shares change at batch 450, after 4 epochs;"),
+        (["at: 1000", "at: {batches: 450}"], "shares change at batch 100, 450, the first after 1 epoch;"),
+        (["at: 999"], "shares change at batch 100, after 1 epoch;"),
+        (["at: 45", "at: 4500"], "shares change at batch 5, 450;"),
+        (["ramp: linear, at: 4500"], "shares change at batch 450 (ramp);"),
+    ],
+)
+def test_a_change_of_shares_after_the_first_epoch_is_shown_with_the_epochs_before_it(steps, says, tmp_path):
+    schedule = ", ".join(f"{{{step}, shares: {{a: 1, b: 2}}}}" for step in ("at: 0", *steps))
+    (tmp_path / "spec.yaml").write_text(
+        f"batch: 10\nepoch: 1000\nmix: {{schedule: [{schedule}]}}\n"
+        "dataset:\n  - {name: a, shards: a.tar}\n  - {name: b, shards: b.tar}\n"
+    )
+    assert says in CliRunner().invoke(explain, [str(tmp_path / "spec.yaml")]).output
+
+
+@pytest.mark.parametrize(
+    ("batch", "mix", "is_shown"),
+    [
+        ("{pack: {fields: ids, length: 64}}", "{}", True),
+        ("{cost: ids.length, max_tokens: 64}", "{}", True),
+        ("{pack: {fields: ids, length: 64}}", "{shares_in: tokens}", False),
+        ("{size: 8}", "{}", False),
+    ],
+)
+def test_shares_of_samples_beside_batches_of_tokens_are_shown_as_such(batch, mix, is_shown, tmp_path):
+    (tmp_path / "spec.yaml").write_text(
+        f"batch: {batch}\nmix: {mix}\nepoch: {{batches: 10}}\ndefaults: {{mean_cost: 9, weight: 1}}\n"
+        "dataset:\n  - {name: a, shards: a.jsonl}\n  - {name: b, shards: b.jsonl}\n"
+    )
+    shown = CliRunner().invoke(explain, [str(tmp_path / "spec.yaml")]).output
+    assert ("by shares of samples (not of tokens: `shares_in: tokens`)" in shown) is is_shown
+    assert "draw " in shown
+
+
 def test_a_schedule_is_shown_with_mean_shares_over_an_epoch(tmp_path):
     (tmp_path / "spec.yaml").write_text(
         "batch: 10\nepoch: 100\nmix:\n  unit: batch\n  schedule:\n    - {at: 0, shares: {a: 1}}\n"

@@ -124,7 +124,8 @@ def _summary(explanation: Explanation) -> Iterator[Row]:
         steps = plan.timeline.length(0) if plan.timeline.epoch_steps else None
         of_epoch = "" if steps is None else f", {output.number(round(tokens * steps))} an epoch"
         yield "tokens", f"about {output.number(round(tokens))} a step across all ranks{of_epoch}"
-    yield "draw", draw_in_words(plan)
+    in_samples = ", by shares of samples (not of tokens: `shares_in: tokens`)"
+    yield "draw", draw_in_words(plan) + in_samples * _counts_samples_in_tokens(spec)
     if plan.schedule:
         yield "schedule", _describe_schedule(explanation)
     if spec.map:
@@ -265,12 +266,23 @@ def _describe_windows(explanation: Explanation) -> str:
     return f"{', '.join(facts)}; in {output.pluralize(found.windows, 'window')}"
 
 
+def _counts_samples_in_tokens(spec: Spec) -> bool:
+    """Whether shares are of samples, although batches are of tokens."""
+    batch = spec.batch
+    is_of_tokens = batch is not None and (batch.pack is not None or batch.max_tokens is not None)
+    return is_of_tokens and spec.mix.shares_in == "samples" and len(spec.sources) > 1
+
+
 def _describe_schedule(explanation: Explanation) -> str:
     steps = explanation.schedule
     if len(steps) == 1:
         return "one step"
     span = "an epoch" if explanation.plan.timeline.epoch_steps else f"{PER_UNENDING:,} samples"
-    return f"shares change at {changes_in_words(explanation)}; the table of sources shows their means over {span}"
+    first = steps[1] if steps and not steps[1].ramp else None
+    epochs = explanation.plan.timeline.epoch(first.batch) if first is not None and first.batch else 0
+    after = f", {'the first ' * (len(steps) > 2)}after {output.pluralize(epochs, 'epoch')}" if epochs else ""
+    changes = f"{changes_in_words(explanation)}{after}"
+    return f"shares change at {changes}; the table of sources shows their means over {span}"
 
 
 def _schedule_table(explanation: Explanation) -> Table:
