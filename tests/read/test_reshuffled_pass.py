@@ -186,7 +186,9 @@ def test_where_that_stats_has_counted_leaves_no_padding(tmp_path, monkeypatch):
     }
     spec = {"dataset": [source], "batch": 2, "epoch": {"pass": "pad", "reshuffle": True}, "stats": "s.json"}
     (tmp_path / "spec.yaml").write_text(json.dumps(spec))
-    with pytest.raises(wdspec.UsageError, match=r"must be known before an epoch .*run `wdspec stats SPEC`"):
+    with pytest.raises(
+        wdspec.UsageError, match=r"must be known before an epoch .*`wdspec stats SPEC`, which says why if"
+    ):
         wdspec.loader("spec.yaml", num_workers=0)
     assert not CliRunner().invoke(stats, ["spec.yaml", "--jobs", "0"]).exit_code
     for keys in epochs("spec.yaml", 3):

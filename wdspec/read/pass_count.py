@@ -120,7 +120,8 @@ def _choose_counted(
     if spec.reshuffles and selection.by_value is not None:
         raise UsageError(
             "how many samples `where`, `keys_of` or `subset` keeps is not in the file that `stats:` names, and must be "
-            "known before an epoch with `reshuffle` starts; run `wdspec stats SPEC`",
+            "known before an epoch with `reshuffle` starts; run `wdspec stats SPEC`, which says why if it cannot count "
+            "them",
             source=source.name,
         )
     return ("", None) if selection.by_key is None else ("keys", selection.by_key)
