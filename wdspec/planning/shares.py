@@ -231,7 +231,7 @@ def scheduled_shares(
     steps = shares_of_steps(spec, shard_count, global_size)
     parts = [steps[0]]
     for step, to in zip(spec.mix.schedule[1:], steps[1:], strict=True):
-        parts[-1:] = [*(_ramp(parts[-1], to) if step.ramp == "linear" else parts[-1:]), to]
+        parts += [*(_ramp(parts.pop(), to) if step.ramp == "linear" else ()), to]
     return parts
 
 
