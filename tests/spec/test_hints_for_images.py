@@ -58,6 +58,8 @@ def test_labels_that_are_padded_with_a_token_on_purpose_are_a_warning(
         ({"size": 8, "collate": {"ids": "pad"}}, 0),
         ({"pack": {"fields": "ids", "length": 512, "pad": {"ids": -100}}}, 1),
         ({"pack": {"fields": "ids", "length": 512, "pad": {"ids": 50256}}}, 0),
+        ({"size": 8, "collate": {"ids": {"pad": {"value": -100}}}}, 0),
+        ({"pack": {"fields": ["others", "ids"], "length": 512, "pad": {"ids": -100}}}, 0),
     ],
 )
 def test_token_ids_that_are_padded_with_no_token_are_a_warning(
@@ -66,6 +68,8 @@ def test_token_ids_that_are_padded_with_no_token_are_a_warning(
     make = {"ids": {step: "text", "file": "model"}}
     spec = {"dataset": [{"shards": "a.jsonl", "make": make}], "batch": batch}
     assert len(hints_of(spec, "W449")) == count
+    make["ids"]["labels"] = "labels"  # so they are no labels themselves
+    assert len(hints_of(spec, "W449")) == ("-100" in str(batch))
 
 
 @pytest.mark.parametrize(

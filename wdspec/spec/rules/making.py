@@ -281,10 +281,20 @@ def labels_padded_with_classes(composition: Composition) -> Findings:
     "batch: {size: 8, collate: {ids: {pad: {value: 0, mask: mask}}}}\n",
 )
 def ids_padded_with_no_token(composition: Composition) -> Findings:
-    """Token ids of steps whose padding is written as a negative number."""
+    """Token ids whose padding is written as a negative number, if they have labels or a mask, or are packed alone.
+
+    Others may be labels themselves, such as the captions that a model learns to write.
+    """
+    batch = composition.spec.batch
+    ways = {} if batch is None or batch.collate is None else batch.collate.fields
+    inputs = {name for name, way in ways.items() if way.padding is not None and way.padding.mask is not None}
+    inputs |= (
+        {*batch.pack.fields} if batch is not None and batch.pack and len(batch.pack.fields) == 1 else set()
+    )
     made = makes_of(composition, is_mixed=True)
     recipes = [pair for _, source, _ in made for pair in source.make.items()]
-    names = {name for name, recipe in recipes if isinstance(recipe, (Tokenize, Chat, MaskTokens))}
+    steps = [(name, recipe) for name, recipe in recipes if isinstance(recipe, (Tokenize, Chat, MaskTokens))]
+    names = {name for name, recipe in steps if name in inputs or recipe.labels is not None}
     for name, value, at in _paddings(composition, sorted(names)):
         if value < 0:
             hint = "write the id of the tokenizer's padding token, or leave the value out for 0"
