@@ -79,6 +79,14 @@ def test_the_names_of_objects_and_their_boxes_keep_their_places(tmp_path):
     assert found == {("dog", "cat"): [1, 0], (): [], ("cat",): [0]}
 
 
+def test_lists_of_classes_are_not_padded_with_one() -> None:
+    make = {"class_ids": {"label": "objects[:].category", "names": ["cat", "dog"]}}
+    spec = {"dataset": [{"shards": "a.jsonl", "make": make}]}
+    for pad, codes in (("pad", ["E378"]), ({"pad": {"value": 0}}, ["W446"]), ({"pad": {"value": -100}}, [])):
+        found = wdspec.validate({**spec, "batch": {"size": 2, "collate": {"class_ids": pad}}})
+        assert [each.code for each in found if each.code in ("E378", "W446")] == codes
+
+
 @pytest.mark.parametrize("name", ["cat\n", " cat", "cat\r\n", "\tcat "])
 def test_space_around_a_name_does_not_count(name):
     assert make_label(names={"dog": 3, "cat": 7})(name) == 7

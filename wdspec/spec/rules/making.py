@@ -29,6 +29,7 @@ from wdspec.spec.language.expressions import (
 from wdspec.spec.language.making import (
     Chat,
     Crop,
+    Label,
     MaskTokens,
     Recipe,
     Segment,
@@ -212,7 +213,7 @@ def absent_files(composition: Composition) -> Findings:
     "E378",
     "labels padded with a token",
     "Labels have -100 where there is no loss. Packed rows and `pad` are filled with 0 by default, so the model would "
-    "learn to write token 0 after each row.",
+    "learn to write token 0 after each row, or class 0 for what is padded.",
     keys="make",
     bad="dataset:\n"
     "  - {shards: a.jsonl, make: {ids: {chat: messages, file: model, labels: labels}}}\n"
@@ -239,10 +240,11 @@ def padded_labels(composition: Composition) -> Findings:
 
 
 def _labels_in(composition: Composition) -> list[str]:
-    """The fields with labels that steps make beside their ids."""
+    """The fields with labels: those that steps make beside their ids, and the classes of `label`."""
     made = makes_of(composition, is_mixed=True)
-    recipes = (recipe for _, source, _ in made for recipe in source.make.values())
-    return sorted({name for recipe in recipes if (name := getattr(recipe, "labels", None))})
+    pairs = (pair for _, source, _ in made for pair in source.make.items())
+    names = {name if isinstance(step, Label) else getattr(step, "labels", None) for name, step in pairs}
+    return sorted(filter(None, names))
 
 
 @rule(
