@@ -57,6 +57,29 @@ def test_each_name_of_a_list_counts(tmp_path: Path) -> None:
     assert "2 of 5 names are no class, and get -100: 'owl' (2)" in said
 
 
+def test_an_alias_is_seen_after_a_thousand_other_names(tmp_path: Path) -> None:
+    """As many names as ImageNet has classes, and more names than are counted."""
+    names = [f"n{number:05d}" for number in range(1_200)]
+    label = {"names": ["cat", *names[:1_000]], "aliases": {"kitty": "cat"}}
+    [said] = problems_of(tmp_path, label, [*names, "kitty"])
+    assert "200 of 1,201 names are no class" in said
+    assert "kitty" not in said
+
+
+@pytest.mark.parametrize(("most", "is_said"), [(3, False), (4, True)])
+def test_nothing_is_said_of_names_that_were_ignored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, is_said: bool
+) -> None:
+    monkeypatch.setattr("wdspec.jobs.check.class_names.MOST_NAMES", most)
+    label = {"names": ["cat", "dog"], "aliases": {"kitty": "cat"}}
+    [said] = [
+        each
+        for each in problems_of(tmp_path, label, ["cat", "owl", "bat"], 1, "--jobs", 0)
+        if "no class" in each
+    ]
+    assert ("no sample has" in said) == is_said
+
+
 def check_pets_and_web(folder: Path, **keys: Any) -> list[dict[str, Any]]:
     """The problems D341 of two sources with the same step: only `web` has names that are no class."""
     for name, kinds in {"pets": ["cat", "dog", "cat"], "web": ["cat", "bird", "Dog", "bird"]}.items():

@@ -32,7 +32,6 @@ def advise(facts: Facts) -> list[Problem]:
             for message, hint, source in each.check(*known):
                 place = (source.position if source is not None else None) or _NOWHERE
                 found.append(Problem(each.about.code, message, hint, *place))
-    codes = {each.code for each in found}
-    return [
-        each for each in found if each.code != "W511" or "W507" not in codes
-    ]  # one message about one number
+    # Both are about `epoch`; one message about one number.
+    left_out = "W511" if any(each.code == "W507" for each in found) else ""
+    return [each for each in found if each.code != left_out]

@@ -382,9 +382,8 @@ def explain_spec(
                 try:
                     parts = SourceParts.of(spec, source, shards)
                     leaf = _select(leaf, spec, source, shards, parts, totals, probe)
-                    if (
-                        plan.finite is not None and leaf.samples is not None
-                    ):  # each that is kept is read once a copy
+                    # In a pass, each sample that is kept is read once for each copy.
+                    if plan.finite is not None and leaf.samples is not None:
                         places = planned[source.name].samples or 1
                         leaf = replace(leaf, expected=leaf.expected * leaf.samples / places)
                 except WdspecError as error:

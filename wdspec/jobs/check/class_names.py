@@ -18,8 +18,8 @@ from wdspec.spec.language.making import Label, Recipe, behind
 from wdspec.spec.problems import list_names
 from wdspec.steps.label import find_name, has_items, read_classes
 
-MOST_NAMES = 1_000
-"""Maximum number of different names to count for a field; later ones are ignored."""
+MOST_NAMES = 20_000
+"""Maximum number of different names to count for a field in a shard; later ones are ignored."""
 MOST_SHOWN = 10
 
 
@@ -106,7 +106,8 @@ def _compare(
         others: the sources, if there are several, in words.
     """
     known = {*classes, *recipe.aliases}
-    unused = [name for name in (*recipe.aliases, *classes) if name not in counts]
+    is_counted = len(counts) < MOST_NAMES  # otherwise, samples may have names that were ignored
+    unused = [name for name in (*recipe.aliases, *classes) if is_counted and name not in counts]
     unknown = [(name, count) for name, count in counts.most_common() if name not in known]
     said, meant = [], {}
     for name, _ in unknown[:MOST_SHOWN]:
