@@ -14,6 +14,7 @@ import damage
 import numpy as np
 import pytest
 from commandline import within
+from firsttrydata import train_tokenizer
 from PIL import Image
 from runs import Listed
 from shardmaking import write_shard, write_source
@@ -540,6 +541,35 @@ def test_a_changed_error_policy_keeps_measurements_valid(folder, policy):
     (folder / "s.yaml").write_text(SPEC.replace("{name: b", f"{{name: b, errors: {policy}"))
     assert "W108" not in within("validate", "s.yaml")[0]
     assert wdspec.load("s.yaml").sources[1].samples == 20
+
+
+@pytest.mark.parametrize("changed", [False, True])
+@pytest.mark.parametrize(
+    ("reading", "batch", "file"),
+    [
+        (
+            "make: {ids: {tokenize: txt, file: t.json}}",
+            "pack: {fields: ids, length: 64}, overlong: split",
+            "t.json",
+        ),
+        ("keys: kept.txt", "cost: txt.length, max_cost: 64", "kept.txt"),
+        ("lookup: {table: t.csv, on: cls, fields: n}", "cost: n, max_cost: 64", "t.csv"),
+    ],
+)
+def test_costs_of_a_pass_that_depend_on_files_are_measured_once(folder, reading, batch, file, changed):
+    """`validate` does not read these files: only where shards are listed is a change of one noticed."""
+    train_tokenizer(["a 1 2"] * 4, "t.json")
+    (folder / "kept.txt").write_text("".join(f"a000{i:04d}\n" for i in range(9)))
+    (folder / "t.csv").write_text("cls,n\n" + "".join(f"{i},{i % 7 + 1}\n" for i in range(60)))
+    text = SPEC.replace('  - {name: b, shards: "b-{000..001}.tar"}\n', "").replace(
+        "{name: a", f"{{name: a, {reading}"
+    )
+    text = text.replace("mix: {by: samples}\n", "").replace("batch: 2", f"batch: {{{batch}}}")
+    (folder / "s.yaml").write_text(text.replace("epoch: 40", "epoch: pass"))
+    measure()
+    if changed:
+        (folder / file).write_text((folder / file).read_text() + "\n")
+    assert "W108" not in within("validate", "s.yaml")[0]
 
 
 def test_a_mistake_in_the_key_is_reported_once(folder):

@@ -241,7 +241,7 @@ def digest_costing(spec: Spec, source: Source, files: Mapping[str, str]) -> str:
     mapped = spec.fields_after_map(source)
     decodes = batch.is_by_function or source.select is not None or mapped
     steps = f"shard damage choice cost{' packing' if spec.is_pass else ''}{' values' if decodes else ''}"
-    found = describe_reading(spec, source, steps, files if spec.is_pass else NO_FILES)
+    found = describe_reading(spec, source, steps)
     asked = described(source, "fields") | described(spec, "fields") if source.missing == "skip" else {}
     asked.pop("make", None)  # counted by field
     read = source.make if decodes else behind(source.make, spec.measured_fields)
@@ -255,7 +255,7 @@ def digest_costing(spec: Spec, source: Source, files: Mapping[str, str]) -> str:
     if spec.measured_objects(source) and not decodes:
         found |= {"fetch": plain_value(source.fetch), "fetch.places": _places_of_objects(source)}
     found |= {"fields": asked} if asked else {}
-    made = {f"{MADE_FILES}{name}" for name in read}
+    made = {f"{MADE_FILES}{name}" for name in ({*read, *counted} if spec.is_pass else read)}
     used = {key: files[key] for key in sorted(files) if key in made or not key.startswith(MADE_FILES)}
     return _digest_each(found) + (f"{_OF_FILES}{_digest(used)}" if used else "")
 
