@@ -402,6 +402,16 @@ def test_a_file_whose_name_has_a_dot_needs_a_name_without_one(fields, tmp_path):
     assert "`extensions`" not in str(caught.value)
 
 
+def test_a_field_with_the_first_part_of_the_name_of_a_file_is_made_of_it_as_the_message_says(tmp_path):
+    write_shard(tmp_path / "a.tar", [("a", {"label.txt": b"cat"})])
+    with pytest.raises(wdspec.SpecError, match="`label` would be made from itself") as caught:
+        wdspec.load(spec_of(tmp_path, {"label": {"label": "label.txt", "names": ["cat"]}}))
+    assert "write `rename: {file_label: label.txt}`, and make `label` from `file_label`" in str(caught.value)
+    made = {"label": {"label": "file_label", "names": ["cat"]}}
+    spec = spec_of(tmp_path, made, rename={"file_label": "label.txt"})
+    assert next(iter(wdspec.loader(spec, num_workers=0)))["label"] == 0
+
+
 def test_the_result_of_a_step_is_not_proposed_for_what_it_is_made_from(tmp_path):
     """Written there, it would be made from itself."""
     write(tmp_path)

@@ -93,9 +93,8 @@ def unmakeable_fields(composition: Composition) -> Findings:
             for new in (name, *recipe.results):
                 where, hint = (node.key_or_self(name) if new == name else at), "choose another name"
                 if new in names_in(recipe):
-                    yield Finding(
-                        where, f"`{new}` would be made from itself, and its origin keeps its name", hint
-                    )
+                    message = f"`{new}` would be made from itself, and its origin keeps its name"
+                    yield Finding(where, message, f"{hint}{_advise_dotted(new, recipe)}")
                 elif new in taken:
                     place = "`tags`" if new in source.tags else f"samples of `{leaf.name}`"
                     yield Finding(where, f"there is another field `{new}` in {place}", hint)
@@ -112,6 +111,16 @@ def unmakeable_fields(composition: Composition) -> Findings:
             if (recipe.makes_media or recipe.mixes) and not isinstance(recipe, Segment):
                 for path in dict.fromkeys(recipe.origins):
                     yield from _find_encoded(at, path, (leaf, source), composition, recipe.step)
+
+
+def _advise_dotted(new: str, recipe: Recipe) -> str:
+    """How to read a file such as `label.txt` where the field `label` is made from it; empty if it is none."""
+    for path in recipe.origins:
+        if path[0] == new and len(path) > 1:
+            file = ".".join(map(str, path))
+            named = f"`rename: {{file_{new}: {file}}}`, and make `{new}` from `file_{new}`"
+            return f"; if `{file}` is a file of the samples, write {named}"
+    return ""
 
 
 def _find_no_origin(
