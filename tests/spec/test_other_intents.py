@@ -101,6 +101,11 @@ WRONG = [
     ),
     ("W403", splits(defaults=IMAGES, name="test_2", val={"epoch": None}), "in the split `test_2`"),
     (
+        "W403",
+        splits(defaults=IMAGES, val={"defaults": {"decode": "rgb8+random_resized_crop=32"}}),
+        "whose random numbers its results depend on = write `rgb8+resize=37+center_crop=32`, or `repeat` to read",
+    ),
+    (
         "W405",
         sources({"bytes": "1.2TB"}) | {"cache": SMALL_CACHE},
         "of `web`, so later passes fetch shards again = ",
@@ -162,7 +167,7 @@ def test_the_message_has_the_change(code: str, spec: dict[str, Any], text: str) 
         ("W403", splits(defaults=IMAGES, name="finetune")),
         ("W403", splits(defaults=IMAGES, name="valley")),
         ("W403", splits(defaults=IMAGES, val={"defaults": {"repeat": 10}})),
-        ("W403", splits(defaults=IMAGES, val={"defaults": {"decode": "rgb8+random_resized_crop=32"}})),
+        ("W403", splits(defaults=IMAGES, val={"defaults": {"decode": "rgb8+resize=37+center_crop=32"}})),
         ("W405", sources({"bytes": "1.2TB", "cache": False}, {"bytes": "200GB"}) | {"cache": SMALL_CACHE}),
         ("W405", sources({"bytes": "1.2TB"}) | {"cache": SMALL_CACHE, "elastic": {"ranks": 64}}),
         ("W405", sources({"bytes": "1.2TB"}) | {"cache": "/scratch"}),

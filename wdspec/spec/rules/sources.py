@@ -223,9 +223,9 @@ _EVALUATING = re.compile(
 @rule(
     "W403",
     "random images in an evaluation",
-    "A split that evaluates has the random crops, flips or colors of the training, so that its results depend on them. "
-    "Resize the images, and crop the center. There is no warning if the split has its own `decode`, if its samples are "
-    "read several times (`repeat`), or if its name does not begin with val, eval, test, dev or holdout.",
+    "A split that evaluates has random crops, flips or colors, often those of the training, so that its results depend "
+    "on them. Resize the images, and crop the center. There is no warning if its samples are read several times "
+    "(`repeat`), or if its name does not begin with val, eval, test, dev or holdout.",
     needs="splits",
     bad="defaults: {decode: rgb8+random_resized_crop=224}\nsplits:\n  train: {dataset: [{shards: a.tar}]}\n"
     "  val: {dataset: [{shards: b.tar}]}\n",
@@ -233,7 +233,7 @@ _EVALUATING = re.compile(
     "  val:\n    defaults: {decode: rgb8+resize=256+center_crop=224}\n    dataset: [{shards: b.tar}]\n",
 )
 def random_evaluations(splits: Sequence[Composition]) -> Findings:
-    """Decoders of splits for evaluation that draw random numbers, and are also those of another split."""
+    """Decoders of splits for evaluation that draw random numbers."""
     trained = {
         at.position
         for each in splits
@@ -247,15 +247,24 @@ def random_evaluations(splits: Sequence[Composition]) -> Findings:
             is_repeated = leaf.model is not None and (leaf.model.repeat or 1) > 1
             for at, name in decoder_names(leaf):
                 drawing = _drawing_options(name)
-                if drawing and at.position in trained and not is_repeated:
-                    message = f"the split `{split}` decodes with {list_names(drawing)} as in training"
+                if not drawing or is_repeated:
+                    continue
+                message, form = (
+                    f"the split `{split}` decodes with {list_names(drawing)}",
+                    _without_chance(name),
+                )
+                if at.position not in trained:
+                    message = f"{message}, whose random numbers its results depend on"
+                    hint = f"write `{form}`, or `repeat` to read samples several times"
+                else:
+                    message = f"{message} as in training"
                     fields = leaf.node.map_at("decode")
                     keys = (
                         [key for key, entry in fields.entries.items() if entry.value is at] if fields else []
                     )
-                    form = f"{{{keys[0]}: {_without_chance(name)}}}" if keys else _without_chance(name)
+                    form = f"{{{keys[0]}: {form}}}" if keys else form
                     hint = f"write `defaults: {{decode: {form}}}` in the split `{split}`"
-                    yield Finding(at, message, hint)
+                yield Finding(at, message, hint)
 
 
 @rule(
