@@ -412,6 +412,13 @@ def test_a_field_with_the_first_part_of_the_name_of_a_file_is_made_of_it_as_the_
     assert next(iter(wdspec.loader(spec, num_workers=0)))["label"] == 0
 
 
+@pytest.mark.parametrize("origin", ["label", "label[0]", "label[:].name"])
+def test_a_field_that_would_be_made_from_its_own_items_is_made_from_no_file(origin, tmp_path):
+    with pytest.raises(wdspec.SpecError, match="`label` would be made from itself") as caught:
+        wdspec.load(spec_of(tmp_path, {"label": {"label": origin, "names": ["cat"]}}))
+    assert "rename" not in str(caught.value)
+
+
 def test_the_result_of_a_step_is_not_proposed_for_what_it_is_made_from(tmp_path):
     """Written there, it would be made from itself."""
     write(tmp_path)

@@ -116,8 +116,8 @@ def unmakeable_fields(composition: Composition) -> Findings:
 def _advise_dotted(new: str, recipe: Recipe) -> str:
     """How to read a file such as `label.txt` where the field `label` is made from it; empty if it is none."""
     for path in recipe.origins:
-        if path[0] == new and len(path) > 1:
-            file = ".".join(map(str, path))
+        file = ".".join(map(str, path))
+        if path[0] == new and len(path) > 1 and file == describe_path(path):  # no places of lists
             named = f"`rename: {{file_{new}: {file}}}`, and make `{new}` from `file_{new}`"
             return f"; if `{file}` is a file of the samples, write {named}"
     return ""

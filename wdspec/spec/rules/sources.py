@@ -249,10 +249,8 @@ def random_evaluations(splits: Sequence[Composition]) -> Findings:
                 drawing = _drawing_options(name)
                 if not drawing or is_repeated:
                     continue
-                message, form = (
-                    f"the split `{split}` decodes with {list_names(drawing)}",
-                    _without_chance(name),
-                )
+                message = f"the split `{split}` decodes with {list_names(drawing)}"
+                form = _without_chance(name)
                 if at.position not in trained:
                     message = f"{message}, whose random numbers its results depend on"
                     hint = f"write `{form}`, or `repeat` to read samples several times"
