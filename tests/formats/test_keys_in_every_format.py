@@ -3,26 +3,42 @@
 import io
 import json
 import tarfile
+from functools import cache
 from itertools import chain
 
 import cbor2
 import lance
 import msgpack
+import numpy
 import pyarrow
 import pyarrow.feather
 import pyarrow.parquet
 import pytest
 from keychanges import KEYS as DECLARED
 from mdsdata import plain_shard
+from tokenizers_made import END, trained
 
 import wdspec
+from wdspec.spec.language.expect import Expectations
+from wdspec.spec.language.fetching import FetchedObject
+from wdspec.spec.language.joins import JoinOptions, LookupOptions
+from wdspec.spec.language.making import Choose, Label, Take
+from wdspec.spec.language.options import TarOptions, TokenOptions
+from wdspec.spec.language.samples import KeyRule
+from wdspec.spec.language.selection import Subset
+from wdspec.spec.load import check
 
 ROWS = [
     {
         "__key__": f"k{n:02d}",
         "txt": f"text {n}",
         "cls": n % 3,
-        "json": {"n": n, "even": n % 2 == 0, "tags": [f"tag {tag}" for tag in range(n % 4)]},
+        "json": {
+            "n": n,
+            "even": n % 2 == 0,
+            "tags": [f"tag {tag}" for tag in range(n % 4)],
+            "chat": [{"role": "user", "content": f"{n}?"}, {"role": "assistant", "content": f"text {n}"}],
+        },
     }
     for n in range(12)
 ]
@@ -70,6 +86,12 @@ KEYS = {
     },
     "fetch that lacks objects": {
         "fetch": {"page": {"url": "{json.n}.html", "root": "objects", "missing": "skip"}}
+    },
+    "tokenize": {"make": {"ids": {"tokenize": "txt", "file": "tok.json", "eos": END}}},
+    "chat": {
+        "make": {
+            "ids": {"chat": "json.chat", "file": "tok.json", "template": "chat.jinja", "labels": "labels"}
+        }
     },
     "choose": {"make": {"text": {"choose": ["nothing", "txt"]}}},
     "make of a list": {"make": {"tag": {"choose": "json.tags"}}, "where": "json.n == 3"},
@@ -168,6 +190,11 @@ def shards(tmp_path_factory):
     table = [f"{row['__key__']},{row['__key__'][1:]}" for row in ROWS]
     table += [f"{label},{label}.5" for label in range(3)] + [f"text {n},{n}" for n in range(6)]
     (folder / "t.csv").write_text("key,score\n" + "\n".join(table) + "\n")
+    trained("bpe").save(str(folder / "tok.json"))
+    (folder / "chat.jinja").write_text(
+        "{% for m in messages %}{% if m.role == 'user' %}{{ m.content }}\n{% else %}"
+        "{% generation %}{{ m.content }}" + END + "{% endgeneration %}{% endif %}{% endfor %}"
+    )
     (folder / "objects").mkdir()
     for label in range(3):
         (folder / "objects" / f"{label}.html").write_text(f"page {label}")
@@ -179,19 +206,201 @@ def shards(tmp_path_factory):
 def outcome(path, source, **top):
     """The samples or batches of a pass without their URLs, or the start of the error."""
     folder, format = f"{path.parent}/", path.suffix[1:]
-    text = json.dumps(source).replace("b.{format}", f"{folder}b.{format}").replace("t.csv", f"{folder}t.csv")
-    text = text.replace("objects", f"{folder}objects")
+    text = json.dumps(source).replace("b.{format}", f"{folder}b.{format}")
+    for name in "t.csv", "objects", "tok.json", "chat.jinja":
+        text = text.replace(name, f"{folder}{name}")
     try:
         with wdspec.loader(
             {"dataset": [{"name": "a", "shards": str(path), **json.loads(text)}], "epoch": "pass", **top},
             num_workers=0,
         ) as loader:
-            samples = [dict(sample) for sample in loader if top or sample["__mask__"]]
+            samples = [
+                {
+                    name: value.tolist() if isinstance(value, numpy.ndarray) else value
+                    for name, value in each.items()
+                }
+                for each in loader
+                if top or each["__mask__"]
+            ]
     except wdspec.WdspecError as error:
         return error.code, error.message.partition(". Samples also have")[0]
     for sample in samples:
         del sample["__url__"]
     return samples if not top else [repr(sorted(each.items())) for each in samples]
+
+
+JOIN = {"shards": "b.{format}", "fields": "text", "missing": "none"}
+LOOKUP = {"table": "t.csv", "fields": "score", "missing": "none"}
+PAGE = {"url": "{cls}.html", "root": "objects"}
+NAMES = [f"text {n}" for n in range(12)]
+TAKEN = {"make": {"pair": {"take": "other.text"}}}
+COUNTER = {"call": "oracle_functions:Counter", "method": "count", "args": {"step": 1}, "with": {"name": "a"}}
+
+
+def beside(**keys):
+    return {"companions": {"other": {"shards": "b.{format}", "shuffle": 0, **keys}}, **TAKEN}
+
+
+EFFECTS = {
+    **{
+        f"join.{key}": ({"join": [JOIN]}, {"join": [JOIN | {key: value}]})
+        for key, value in {
+            "shards": "c.{format}",
+            "missing": "skip",
+            "on": "txt",
+            "fields": "text nothing",
+            "rename": {"extra": "text"},
+            "format": "tokens",
+        }.items()
+    },
+    **{
+        f"lookup.{key}": (
+            {"lookup": [LOOKUP | {"on": "txt"}]},
+            {"lookup": [LOOKUP | {"on": "txt", key: value}]},
+        )
+        for key, value in {
+            "table": "other.csv",
+            "on": "cls",
+            "key": "score",
+            "fields": "score more",
+            "rename": {"s": "score"},
+            "missing": "skip",
+            "format": "parquet",
+        }.items()
+    },
+    **{
+        f"fetch.{key}": ({"fetch": {"page": PAGE}}, {"fetch": {"page": PAGE | {key: value}}})
+        for key, value in {
+            "url": "txt",
+            "root": "objects/nowhere",
+            "bytes": [0, 3],
+            "seconds": [0, 3],
+            "sha256": "txt",
+        }.items()
+    },
+    "fetch.missing": tuple(
+        {"fetch": {"page": PAGE | {"url": "{json.n}.html", "missing": value}}} for value in ("none", "skip")
+    ),
+    **{
+        f"subset.{key}": ({"subset": {"part": "50%"}}, {"subset": {"part": "50%", key: value}})
+        for key, value in {"part": "25%", "of": "json.n", "seed": 3}.items()
+    },
+    **{
+        f"label.{key}": tuple({"make": {"n": {"label": "txt", "names": NAMES[2:], **keys}}} for keys in pair)
+        for key, pair in {
+            "label": ({"unknown": 9}, {"unknown": 9, "label": "json.tags[0]"}),
+            "names": ({"unknown": 9}, {"unknown": 9, "names": NAMES}),
+            "aliases": ({"unknown": 9}, {"unknown": 9, "aliases": {"text 1": "text 2"}}),
+            "unknown": ({}, {"unknown": 9}),
+        }.items()
+    },
+    "label.file": (
+        {"make": {"n": {"label": "txt", "names": NAMES}}},
+        {"make": {"n": {"label": "txt", "file": "t.csv", "unknown": 9}}},
+    ),
+    "choose.choose": ({"make": {"t": {"choose": "txt"}}}, {"make": {"t": {"choose": ["txt", "cls"]}}}),
+    "choose.weights": tuple(
+        {"make": {"t": {"choose": ["txt", "cls"], "weights": weights}}} for weights in ([0, 1], [1, 0])
+    ),
+    "take.take": (beside(), {**beside(), "make": {"pair": {"take": "other.nothing"}}}),
+    "take.default": (
+        beside(),
+        {**beside(chance=0.5), "make": {"pair": {"take": "other.text", "default": "x"}}},
+    ),
+    **{
+        f"companions.{key}": (beside(), beside(**{key: value}))
+        for key, value in {
+            "chance": 0.5,
+            "count": 2,
+            "shuffle": 3,
+            "where": "text == 'more 4'",
+            "rename": {"said": "text"},
+            "subset": "50%",
+            "keys": ["k04"],
+            "extensions": "text nothing",
+        }.items()
+    },
+    **{
+        f"map.{key}": ({"map": [COUNTER]}, {"map": [COUNTER | {key: value}]})
+        for key, value in {
+            "call": "oracle_functions:add_number",
+            "args": {"step": 2},
+            "method": "__repr__",
+            "with": {"name": "b"},
+        }.items()
+    },
+    **{
+        f"tokens.{key}": ({}, {"tokens": {key: value}})
+        for key, value in {"length": 3, "dtype": "uint16", "eos": 3, "vocabulary": 9}.items()
+    },
+    "tar.end": ({}, {"tar": {"end": "lenient"}}),
+    "key.kind": ({}, {"key": "last_dot"}),
+    "key.regex": ({}, {"key": {"regex": "(..)(.*)"}}),
+    "expect.fields": ({}, {"expect": {"fields": {"cls": {"range": [0, 1]}}}}),
+    "errors.skip": tuple(
+        {"expect": {"fields": {"cls": {"range": [0, 1]}}}, "errors": errors} for errors in ("stop", "skip")
+    ),
+    "decode of a number": ({}, {"decode": {"cls": "txt"}}),
+    "decode of numbers": ({}, {"decode": {"cls": "npy"}}),
+    "decode of text": ({}, {"decode": {"txt": "json"}}),
+}
+"""A key below one of a source → a source without it or with another value, and one with it."""
+NO_EFFECT = {
+    "fetch.hosts": "it allows what is an error without it",
+    "map.sets": "it names what a function sets, for expressions that read that",
+    "expect.samples": "`check` counts",
+    "expect.dropped": "`check` counts",
+    "tar.end": "it allows what is an error without it",
+    "key.kind": "the names have one dot",
+}
+"""Keys that change no sample of these tars."""
+
+
+@cache
+def outcome_before(path, source):
+    return outcome(path, json.loads(source))
+
+
+@pytest.mark.parametrize("key", EFFECTS)
+def test_a_key_below_another_has_an_effect_an_error_or_a_warning_in_every_format(shards, key):
+    before, after = EFFECTS[key]
+    for name in ("tar", *OTHERS):
+        path = shards / f"a.{name}"
+        if outcome_before(path, json.dumps(before)) == outcome(path, after):
+            spec = {"dataset": [{"name": "a", "shards": str(path), **after}], "epoch": "pass"}
+            codes = {problem.code for problem in check(spec)[1]}
+            assert "W385" in codes or (name == "tar" and key in NO_EFFECT), name
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"dataset": [{"shards": ["a.jsonl", "b.tgz"], "tar": {"end": "lenient"}}]},
+        {"dataset": [{"shards": "a.bin.tar", "key": "last_dot"}, {"shards": "a", "key": "last_dot"}]},
+        {"dataset": [{"shards": "a.jsonl"}, {"shards": "a.tar"}], "defaults": {"key": "last_dot"}},
+    ],
+)
+def test_keys_of_tars_for_sources_that_may_have_some_are_no_problem(spec):
+    assert "W385" not in {problem.code for problem in check(spec)[1]}
+
+
+def test_every_key_below_one_of_a_source_has_a_case():
+    models = {
+        "join": JoinOptions,
+        "lookup": LookupOptions,
+        "fetch": FetchedObject,
+        "subset": Subset,
+        "label": Label,
+        "choose": Choose,
+        "take": Take,
+        "tokens": TokenOptions,
+        "tar": TarOptions,
+        "key": KeyRule,
+        "expect": Expectations,
+    }
+    declared = {f"{key}.{name}" for key, model in models.items() for name in model.model_fields}
+    declared |= {name.split()[1] for name in DECLARED if name.startswith("source map.")}
+    assert declared - {"join.base", "lookup.base", "fetch.span"} <= EFFECTS.keys() | NO_EFFECT.keys()
 
 
 OTHER_FORMATS = {"shards", "scale", "scaleprob", "tokens"}

@@ -360,6 +360,8 @@ BAD: list[tuple[str, list[tuple[str, int, int]]]] = [
     ("dataset:\n  - {shards: a.ds, tokens: {length: 8}}\n", [("E336", 2, 28)]),
     ("dataset:\n  - {shards: a.bin, tokens: {length: 8, eos: 0}}\n", [("E337", 2, 29)]),
     ("dataset:\n  - {shards: a.tar, tokens: {length: 8}}\n", [("W385", 2, 21)]),
+    ("dataset:\n  - {shards: 'a-{0..3}.jsonl.gz', key: last_dot}\n", [("W385", 2, 35)]),
+    ("dataset:\n  - {shards: a, format: mds, tar: {end: lenient}}\n", [("W385", 2, 30)]),
     ("dataset:\n  - {shards: a.tar, scaleprob: 0.3}\n", [("W372", 2, 21)]),
     ("allow: [pickle]\ndataset:\n  - {shards: a.tar, decode: {meta: pkl}}\n", [("W373", 1, 8)]),
     ("errors: skip\ndataset:\n  - shards: a.tar\n", [("W374", 1, 9)]),

@@ -56,12 +56,16 @@ Step = tuple[str, Callable[[bytes], Any]]
 DrawnStep = tuple[str, Callable[[bytes, float | None, Numbers | None], Any]]
 
 
-_LEAVE_TEXT = frozenset(name for name, row in BY_NAME.items() if row.everything or "txt" in row.names)
-"""Decoders that leave text as it is."""
-_ON_TEXT = dict.fromkeys(BY_NAME["json"].names, "json:loads") | dict.fromkeys(
-    BY_NAME["cls"].names, "builtins:int"
-)
-"""Functions that do with text what decoders do with bytes."""
+_LEAVE_BYTES = frozenset(name for name, row in BY_NAME.items() if row.everything)
+"""Decoders that leave every value as it is."""
+_TEXTS, _MAPS, _NUMBERS = (frozenset(BY_NAME[name].names) for name in ("txt", "json", "cls"))
+_GIVE = {str: _TEXTS, int: _NUMBERS | _MAPS, float: _NUMBERS | _MAPS}
+"""Type of a value that is decoded → the decoders that give such values: they may be written for it."""
+_INSTEAD = {
+    str: dict.fromkeys(_MAPS, "json:loads") | dict.fromkeys(_NUMBERS, "builtins:int"),
+    **dict.fromkeys((int, float), dict.fromkeys(_TEXTS, "builtins:str") | {"npy": "numpy:array"}),
+}
+"""Type of a value → functions that do with it what decoders do with bytes."""
 
 
 class Unseen(NamedTuple):
@@ -370,7 +374,7 @@ class SampleFields:
             for name, suffix in self._names_of(stored):
                 if (key := key_for(rules.fields, name, suffix)) in self._unmatched:
                     self._unmatched -= {key}
-                    if ":" in rules.fields[key] or split_decoder(rules.fields[key])[0] not in _LEAVE_TEXT:
+                    if ":" in rules.fields[key] or split_decoder(rules.fields[key])[0] not in _LEAVE_BYTES:
                         self._unmatched.add(Unseen(key, rules.fields[key]))
         for decoder in {*rules.names} & self._unmatched:
             self._unmatched -= {decoder}
@@ -415,13 +419,18 @@ class SampleFields:
         }
         if not values:
             return
-        of_text = {name: value for name, value in values.items() if ":" in decoder or isinstance(value, str)}
-        if self.source is None or len(of_text) < len(values) or bytes in map(type, values.values()):
+        kind = "" if ":" in decoder else split_decoder(decoder)[0]
+        idle = [
+            (name, value)
+            for name, value in values.items()
+            if kind not in _GIVE.get(type(value), {kind} - {""})
+        ]
+        if self.source is None or len(idle) < len(values) or bytes in map(type, values.values()):
             self._unmatched -= {unseen}  # pipelines in Python may decode fields that are decoded
             return
-        name, value = next(iter(of_text.items()))
+        name, value = idle[0]
         written = f"{{{key}: {decoder}}}" if key else decoder
-        function = decoder if ":" in decoder else _ON_TEXT.get(split_decoder(decoder)[0])
+        function = _INSTEAD.get(type(value), {}).get(kind) if kind else decoder
         how = "" if function else ", with your own function"
         error = SpecError(
             f"`decode: {written}` decodes bytes, but `{name}` is {show_value(value, 40)}, so it would have no effect; "

@@ -587,25 +587,45 @@ def unused_eos(composition: Composition) -> Findings:
 
 @rule(
     "W385",
-    "`tokens` of shards that are no token files",
+    "a key for shards of another format",
     "`tokens` is for files of token ids: shards with `format: tokens`, or with the suffix `.bin`, `.npy` or `.ds`. "
-    "Other shards ignore it.",
-    keys="tokens",
+    "`key` and `tar` are for tars: in other formats, each sample has its own `__key__`, and fields have names. "
+    "Other shards ignore these keys.",
+    keys="tokens key tar",
     bad="dataset:\n  - {shards: a.tar, tokens: {length: 2048}}\n",
     good="dataset:\n  - {shards: a.bin, tokens: {length: 2048}}\n",
 )
-def idle_tokens(composition: Composition) -> Findings:
-    """Sources with `tokens` of which no shard is a token file by its name, nor all by `format`."""
+def idle_keys_of_formats(composition: Composition) -> Findings:
+    """Sources of which no shard has the format that a key of theirs is for, by its name or by `format`."""
     for leaf, source in composition.models:
-        if source.tokens is None or source.format == "tokens" or not source.shards:
-            continue
-        is_plain = all(not text.startswith("@") and "." in text.rpartition("/")[2] for text in source.shards)
-        if source.format != "auto" or (is_plain and not _suffixes_of(source)):
-            yield Finding(
-                leaf.node.key_or_self("tokens"),
-                "the shards of this source are no files of token ids",
-                "set `format: tokens`, or remove `tokens`",
+        formats = {source.format} if source.format != "auto" else set(map(_format_of, source.shards or ()))
+        for key, format, kind in _OF_ONE_FORMAT:
+            is_written = (
+                leaf.own.get(key) is not None if format == "tar" else getattr(source, key) is not None
             )
+            if is_written and formats and not formats & {format, ""}:
+                message = f"the shards of this source are no {kind}, so `{key}` has no effect"
+                yield Finding(
+                    leaf.node.key_or_self(key), message, f"set `format: {format}`, or remove `{key}`"
+                )
+
+
+_OF_ONE_FORMAT = (
+    ("tokens", "tokens", "files of token ids"),
+    ("key", "tar", "tars"),
+    ("tar", "tar", "tars"),
+)
+"""A key of a source, the format that it is for, and what its shards are. `defaults` may have keys of tars for some."""
+_SUFFIX = re.compile(r"(\.mds\.(?:br|snappy)|\.[^./]*)(?:\.(?:gz|zst|bz2|xz|lz4))?$")
+"""Matches the end of the name of a shard, before that of a compression."""
+
+
+def _format_of(shard: str) -> str:
+    """The format that a shard has by its name; empty for a list of shards, or a name without a dot."""
+    found = _SUFFIX.search(shard.partition("?")[0].lower())
+    if shard.startswith("@") or found is None:
+        return ""
+    return next((each for each, suffixes in SUFFIXES.items() if found[1] in suffixes), "tar")
 
 
 _HUB = re.compile(r"hf://((?:(?:datasets|spaces)/)?[^/@]+/[^/@]+)(@?)")
