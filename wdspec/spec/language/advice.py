@@ -22,7 +22,7 @@ KEYS = _by_word(
         "ratio share fraction": "weight",
         "batch_size batchsize": "batch",
         "num_workers workers": "loader.workers",
-        "pin_memory": "loader.pin_memory",
+        "pin_memory pin": "loader.pin_memory",
         "prefetch_factor": "loader.prefetch",
         "persistent_workers": "loader.persistent",
         "transform transforms preprocess": "map",
@@ -162,7 +162,7 @@ ADVICE = _by_word(
         "deprecated retired policy policies waivers rules": (
             "this belongs in a policy, a file of its own for `wdspec validate --policy`; docs/policies.md"
         ),
-        "group_by_length length_grouped bucket_by_length": (
+        "group_by_length length_grouped bucket_by_length buckets num_buckets": (
             "for batches of similar lengths, write `batch: {cost: ids.length, max_cost: 16384}`; docs/batches.md"
         ),
         "max_epochs max_repeats repeats": (
