@@ -552,16 +552,23 @@ class Stream:
 
     def _begin(self, turn, ordinal):
         self._turn, self._start, self._read, self._origin = turn, ordinal, ordinal, ordinal
-        _, width = self._sizes_of(ordinal)
-        self.lanes = Lanes(self.reader, self.order, self.slot, turn, width)
-        self._buffer = []
+        self._lanes, self._buffer = None, []
+
+    @property
+    def lanes(self):
+        """The open shards of this pass. A source that is never drawn opens none."""
+        if self._lanes is None:
+            _, width = self._sizes_of(self._start)
+            self._lanes = Lanes(self.reader, self.order, self.slot, self._turn, width)
+        return self._lanes
 
     def copy(self):
         """Return a stream that is here, and goes on by itself."""
         copied = copy(self)
         copied.pieces, copied.out, copied._buffer = [*self.pieces], dict(self.out), [*self._buffer]
-        copied.lanes = copy(self.lanes)
-        copied.lanes._open = [*self.lanes._open]
+        if self._lanes is not None:
+            copied._lanes = copy(self._lanes)
+            copied._lanes._open = [*self._lanes._open]
         copied.companions = self.companions.copy()
         return copied
 
