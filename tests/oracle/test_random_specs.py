@@ -189,6 +189,43 @@ def test_a_trial_that_fails_is_shrunk():
 
 
 ONCE_WRONG = {
+    "windows of which no sample is left": {
+        "spec": {
+            "dataset": [{"name": "tiny", "shards": "tiny-000.tar"}],
+            "batch": {"cost": "txt.length", "max_cost": 90, "window": 14, "ragged": "list"},
+            "defaults": {
+                "fetch": {"image": {"url": "{json.lang}.gone", "root": "pictures/", "missing": "skip"}}
+            },
+        },
+        "legs": [{}],
+        "steps": 4,
+    },
+    "a source that was added within a section, which does not read it, before a second change": {
+        "spec": {
+            "dataset": [
+                {"errors": {"skip": "shard decode"}, "name": "broken", "shards": ["broken-003.tar"]},
+                {"name": "a", "shards": "a-{000..004}.tar"},
+            ],
+            "batch": {"size": 1, "group_by": "txt.length > 20", "group_wait": 20},
+        },
+        "legs": [
+            {},
+            {"origin": 0, "cut": 8, "change": "source_added 1"},
+            {"origin": 1, "cut": 11, "change": "weight 3"},
+        ],
+        "steps": 24,
+    },
+    "a source whose share is 0 from the first step": {
+        "spec": {
+            "dataset": [
+                {"name": "rows", "shards": "rows-{000..002}.jsonl"},
+                {"name": "nulls", "shards": "nulls-{000..001}.parquet", "where": "json.lang != 'fr'"},
+            ]
+        },
+        "legs": [{}],
+        "steps": 4,
+        "live": [[0, {"rows": 1, "nulls": 0}, 0]],
+    },
     "the lanes of a source after two changes": {
         "spec": {"dataset": [{"shuffle": 0, "interleave": 1, "name": "b", "shards": "b-{000..011}.tar"}]},
         "legs": [

@@ -174,12 +174,17 @@ class Resume:
         reason = self._why_not(slot, places)
         own = [states[self._old[each.name]] if each.name in self._old else StreamState() for each in sources]
         companions = [self._companions_by_now(each, states) for each in self._run.plan.companions]
+        past = None if begun is None else self._past_of(slot, begun)
+        order = self._before if past is None else json.loads(past.order)
         if begun is not None and reason is None:
+            read = order["sources"]
+            own = [
+                state if each.name in read else self._by_now(slot, each, state, self._before)
+                for each, state in zip(sources, own, strict=True)
+            ]
             return [*own, *companions, *map(self._finish, places)]
         if reason is not None:
             self._reasons[reason] += 1
-        past = None if begun is None else self._past_of(slot, begun)
-        order = self._before if past is None else json.loads(past.order)
         own = [self._by_now(slot, each, state, order) for each, state in zip(sources, own, strict=True)]
         own += companions
         if kinds_of_sections(self._before) != kinds_of_sections(self._now):

@@ -1070,7 +1070,8 @@ class WindowSlot(Slot):
 
     def take(self, m, is_skipped=False):
         """Return the samples of the next batch, and what each of them costs."""
-        while True:
+        first = self._window
+        while self._window - first <= _BARREN:
             for _ in range(_BARREN):
                 if self._batches:
                     break
@@ -1080,6 +1081,7 @@ class WindowSlot(Slot):
             given = give(self._batches.pop(0), self.model.spec.batch.pack, is_skipped)
             if given[0]:
                 return given
+        raise RunError("no sample is left of many windows")
 
     def _open(self, m):
         step = m * self.model.topology.workers + self.worker
