@@ -103,7 +103,7 @@ def check_on_other_topologies(spec):
 
 SIZED = [
     {"cost": 'default(fields["object.png"].width, 9)', "max_cost": 60, "window": 8},
-    {"group_by": 'default(fields["object.png"].width, 1)', "size": 2, "window": 16},
+    {"group_by": 'default(fields["object.png"].width, 1)', "size": 2, "window": 16, "group_wait": 40},
     {
         "cost": 'fields["object.png"].pixels',
         "max_cost": 500,
