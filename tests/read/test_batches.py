@@ -6,6 +6,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
+import yaml
 from PIL import Image
 from shardmaking import write_shard
 
@@ -71,6 +72,34 @@ def test_the_error_names_source_field_keys_shapes_and_remedies():
     assert "decode: {jpg: rgb8+random_resized_crop=224}" in said
     assert "collate: {jpg: pad}" in said
     assert said.endswith("[source a, field jpg]")
+
+
+ROWS_OF = {
+    "ids": ([[5, 6], [7]], "{pad: {value: 0, mask: ids_mask}}", [[5, 6], [7, 0]]),
+    "labels": ([[5, 6], [7]], "{pad: {value: -100}}", [[5, 6], [7, -100]]),
+    "targets": ([[-100, 6], [7]], "{pad: {value: -100}}", [[-100, 6], [7, -100]]),
+    "scores": ([[0.5, 1.0], [2.0]], "pad", [[0.5, 1.0], [2.0, 0.0]]),
+    "grid": ([[[1, 2], [3, 4]], [[5]]], "{pad: {axis: [0, 1]}}", [[[1, 2], [3, 4]], [[5, 0], [0, 0]]]),
+    "rows": ([[[1, 2]], [[5]]], "{pad: {axis: 1}}", [[[1, 2]], [[5, 0]]]),
+}
+
+
+@pytest.mark.parametrize("field", ROWS_OF)
+def test_the_first_remedy_for_lists_of_several_lengths_works_as_it_is_written(field):
+    rows, way, expected = ROWS_OF[field]
+    values = [np.array(row) for row in rows]
+    with pytest.raises(FieldError) as caught:
+        batch_of(*values, field=field)
+    assert f"\npad them, `batch: {{collate: {{{field}: {way}}}}}`" in str(caught.value)
+    column = batch_of(*values, field=field, collate={field: yaml.safe_load(way)})
+    assert (column.values if isinstance(column, Padded) else column).tolist() == expected
+
+
+@pytest.mark.parametrize("values", [["a", 3], [1, 2.5], [1, True], [np.arange(2), np.arange(3.0)], [b"a", 1]])
+def test_values_of_several_types_are_not_to_be_padded(values):
+    with pytest.raises(FieldError, match="make the values equal in type") as caught:
+        batch_of(*values)
+    assert "pad" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

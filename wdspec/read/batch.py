@@ -364,7 +364,7 @@ def _unstackable(field: str, values: Sequence[Any], samples: Sequence[dict[str, 
         lines.append(f"  and {len(groups) - len(lines)} more")
     remedies = [
         *_remedies_of_kind(field, values, [sample.get(field) for sample in samples]),
-        "make the values equal in shape in `map`",
+        "make the values equal in type and shape in `map`",
         f"or keep a list, `batch: {{collate: {{{field}: list}}}}`",
     ]
     sources = {sample.get("__source__") for sample in samples}
@@ -393,14 +393,37 @@ def _remedies_of_kind(field: str, values: Sequence[Any], wholes: Sequence[Any]) 
         ]
     if any(value is None for value in values):
         return [f"leave out samples without a value, `where: {field} != none`; give them one in `map`"]
-    pad = f"pad them, `batch: {{collate: {{{field}: pad}}}}`"
+    padding = _describe_padding(field, values)
+    remedies = [f"pad them, `batch: {{collate: {{{field}: {padding}}}}}`"] if padding else []
     if any(map(_is_image, values)):
         example = f"`decode: {{{field}: rgb8+random_resized_crop=224}}`"
-        return [f"resize images while decoding, as in {example}", pad]
+        return [f"resize images while decoding, as in {example}", *remedies]
     if all(is_array(value) and len(value.shape) == 4 for value in values):
         example = f"`decode: {{{field}: video+frames=8+resize=128+center_crop=112}}`"
-        return [f"take as many frames of one size while decoding, as in {example}", pad]
-    return [pad]
+        return [f"take as many frames of one size while decoding, as in {example}", *remedies]
+    return remedies
+
+
+def _describe_padding(field: str, values: Sequence[Any]) -> str:
+    """Return how `collate` pads values, as it is written; "" if it cannot.
+
+    Whole numbers in a row are tokens, which need a mask, or labels, which losses leave out if they are -100.
+    """
+    try:
+        tensors = as_tensors(values)
+    except FieldError:
+        return ""
+    shapes = [tensor.shape for tensor in tensors]
+    axes = [axis for axis, sizes in enumerate(zip(*shapes, strict=True)) if len(set(sizes)) > 1]
+    if axes not in ([], [0]):
+        return f"{{pad: {{axis: {axes if axes[1:] else axes[0]}}}}}"
+    if not axes or len(shapes[0]) > 1 or tensors[0].dtype.is_floating_point or tensors[0].dtype == torch.bool:
+        return "pad" if axes else ""
+    is_label = any(word in field for word in ("label", "target", "class")) or any(
+        (row < 0).any() for row in tensors
+    )
+    is_label &= tensors[0].dtype.is_signed
+    return f"{{pad: {{value: {'-100' if is_label else f'0, mask: {field}_mask'}}}}}"
 
 
 def _is_image(value: Any) -> bool:
