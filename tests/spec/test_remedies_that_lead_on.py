@@ -1,6 +1,8 @@
 """Remedies that new users followed to the next error: each says what to write for what they wrote."""
 
 import pytest
+import yaml
+from commandline import within
 
 import wdspec
 
@@ -57,6 +59,55 @@ def test_the_remedies_work():
     assert not remedies({"make": {"n": {"label": 'fields["class"]', "names": ["a"]}}})
     assert not remedies({"where": 'json["from"] == 1'})
     assert not remedies({"fetch": {"image": {"url": "url", "root": "images/"}}})
+
+
+PACKED = {"window": 8, "pack": {"fields": ["ids"], "length": 64}}
+
+
+@pytest.mark.parametrize(
+    ("source", "top", "remedy"),
+    [
+        ({"max_passes": 2}, {}, "add `stats: stats.json` and run `wdspec stats SPEC`"),
+        ({}, {"batch": PACKED, "epoch": 1000}, "such as `epoch: {batches: 1000}`"),
+        ({}, {"batch": PACKED, "limit": 1000}, "such as `epoch: {batches: 1000}`"),
+        ({}, {"batch": {"cost": "text.length"}}, "such as `max_cost: 8192`"),
+        ({}, {"batch": {"group_by": "cls"}}, "such as `size: 32`"),
+        ({}, {"batch": {"pack": {"fields": ["ids"]}}}, "such as `length: 2048`"),
+        ({}, {"mix": {"shares_in": "tokens"}}, "such as `batch: {cost: ids.length, max_tokens: 8192}`"),
+    ],
+)
+def test_a_remedy_has_numbers_that_can_be_written(source, top, remedy):
+    [said] = remedies(source, **top).values()
+    assert remedy in said
+    assert "…" not in said
+    written = yaml.safe_load(remedy.split("`")[1])
+    if "batch" in top and "epoch" not in written:
+        batch = top["batch"]
+        written = {"batch": {**batch, **written}}
+        if "length" in written["batch"]:
+            written = {"batch": {"pack": {**batch["pack"], "length": 2048}}}
+    top = {key: value for key, value in top.items() if key != "limit" or "epoch" not in written}
+    found = wdspec.validate({"dataset": [{"shards": "a.tar", **source}], **top, **written})
+    assert (
+        {each.code for each in found if each.is_error} <= {"E206"}
+        if "mix" in top
+        else not any(each.is_error for each in found)
+    )
+
+
+def test_the_number_of_samples_that_remain_is_where_the_remedy_says(tmp_path):
+    (tmp_path / "a.jsonl").write_text("".join(f'{{"score": {number}}}\n' for number in range(10)))
+    spec = "dataset:\n  - {name: a, shards: a.jsonl, where: score > 6, max_passes: 2}\nstats: stats.json\n"
+    (tmp_path / "spec.yaml").write_text(spec)
+    measured = within("stats", "spec.yaml", folder=tmp_path)[0].splitlines()
+    table = dict(zip(measured[0].split(), measured[1].split(), strict=False))
+    [problem] = wdspec.validate(tmp_path / "spec.yaml")
+    assert (
+        problem.hint == "declare how many remain in `samples`, the number under `kept` of `wdspec stats SPEC`"
+    )
+    assert table["kept"] == "3"
+    (tmp_path / "spec.yaml").write_text(spec.replace("passes: 2", f"passes: 2, samples: {table['kept']}"))
+    assert not wdspec.validate(tmp_path / "spec.yaml")
 
 
 def test_a_folder_of_folders_is_told_from_an_empty_one(tmp_path):

@@ -355,7 +355,7 @@ def limit_passes(
         if source.samples is None:
             raise UsageError(
                 "`max_passes` needs the number of samples, which the file in `stats` does not have; run `wdspec stats "
-                "SPEC`, or add `samples: …`",
+                "SPEC`, or declare it in `samples`",
                 source=source.name,
             )
     left = {name: Fraction(str(each.max_passes)) * (each.samples or 0) for name, each in limited.items()}

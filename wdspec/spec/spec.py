@@ -18,6 +18,7 @@ from wdspec.spec.language.batch import Batch, ExpressionText, read_batch
 from wdspec.spec.language.companions import Companions
 from wdspec.spec.language.display import Discreet, Tabular, in_a_line
 from wdspec.spec.language.effects import (
+    COUNT_BATCHES,
     WINDOWED,
     AffectsNeither,
     AffectsPlan,
@@ -288,7 +289,7 @@ class SourceOptions(Model):
         PositiveNumber | None,
         Key(
             "order",
-            Needs("samples /stats", "add `samples: …`, or `stats: …`", "E322"),
+            Needs("samples /stats", "{measure}, or declare the number in `samples`", "E322"),
             Excludes("/epoch.pass /mix.draw=round_robin"),
         ),
     ] = Field(
@@ -619,7 +620,7 @@ class Spec(Tabular, Discreet):
         Key(
             "plan",
             Only("`epoch: pass`"),
-            Excludes(WINDOWED, "write `epoch: {{batches: …}}`", "E331", unless="/epoch.pass", at_value=True),
+            Excludes(WINDOWED, COUNT_BATCHES, "E331", unless="/epoch.pass", at_value=True),
         ),
     ] = Field(None, description="Stop after this many samples, in whole global batches, for smoke tests.")
     split: str | None = None

@@ -367,7 +367,10 @@ class Batch(values.Model):
         ExpressionText | None,
         Key(
             "order cost",
-            Needs("max_cost max_tokens max_size size pack.length", "add `max_cost: …`"),
+            Needs(
+                "max_cost max_tokens max_size size pack.length",
+                "add a limit, such as `max_cost: 8192`",
+            ),
             Which("makes batches of different sizes"),
         ),
     ] = Field(
@@ -448,7 +451,11 @@ class Batch(values.Model):
         values.Text | None,
         Key(
             "order packing",
-            Needs("size", "add `size: …`", unless="cost max_cost max_tokens max_size"),
+            Needs(
+                "size",
+                "add the samples of a batch, such as `size: 32`",
+                unless="cost max_cost max_tokens max_size",
+            ),
             Excludes("pack balance"),
             Which("makes batches of different sizes"),
         ),
@@ -467,7 +474,7 @@ class Batch(values.Model):
             "",
             Needs(
                 "max_cost max_tokens pack.length",
-                "add `length: …` to `pack`, or `max_cost: …`",
+                "add the length of rows to `pack`, such as `length: 2048`",
                 unless="cost",
             ),
             Excludes("collate ragged padded"),

@@ -95,7 +95,7 @@ class Needs(NamedTuple):
 
     others: str
     hint: str = "add {others}, or remove it"
-    """The remedy, with `{key}`, `{value}`, `{others}`, and the split that was chosen, as `{place}`."""
+    """The remedy, with `{key}`, `{value}`, `{others}`, the split that was chosen, as `{place}`, and `{measure}`."""
     code: str = "E206"
     value: Any = None
     """The value, or the tuple of values, that needs them; None for all."""
@@ -109,6 +109,7 @@ class Needs(NamedTuple):
 
 WINDOWED = "/batch.cost /batch.group_by /batch.pack"
 """The keys by which batches are planned from windows, for `Excludes`."""
+COUNT_BATCHES = "write how many batches, such as `epoch: {{batches: 1000}}`"
 
 
 class Excludes(NamedTuple):

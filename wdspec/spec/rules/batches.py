@@ -642,7 +642,7 @@ def shares_of_unknown_cost(composition: Composition) -> Findings:
             continue
         said = f"`shares_in: {plain(shares_in)}`"
         if spec.batch is None or not spec.batch.has_windows:
-            hint = "add `batch: {cost: …, max_cost: …}`"
+            hint = "add a cost, such as `batch: {cost: ids.length, max_tokens: 8192}`"
             yield Finding(shares_in, f"{said} needs a cost of samples", hint)
             return
         for leaf in sources.leaves if top.get("stats") is None else ():

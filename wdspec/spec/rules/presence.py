@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from wdspec.spec.build import Composition, Holder
 from wdspec.spec.language.effects import Excludes, Needs, Row, Which, inner_model, mark_of, rows_of
 from wdspec.spec.language.values import Model
+from wdspec.spec.problems import advise_stats
 from wdspec.spec.rules.rule import Finding, Findings, rule
 from wdspec.spec.sources import TOP_MIX_ONLY
 from wdspec.spec.spec import Source, Spec
@@ -89,7 +90,8 @@ def _apply(row: _Row, holder: Holder, top: Holder) -> Findings:
         inherited = _describe_inherited(node, key, other.keys[-1])
     split = getattr(top.model, "split", None)
     place = f" in the split `{split}`" if split else ""
-    hint = inherited or mark.hint.format(key=key, value=value, others=others, place=place)
+    measure = advise_stats(split)
+    hint = inherited or mark.hint.format(key=key, value=value, others=others, place=place, measure=measure)
     yield Finding(at, f"`{shown}` {verb} {others}", hint)
 
 
