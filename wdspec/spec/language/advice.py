@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from wdspec.spec.language.values import is_callable_name
+from wdspec.spec.language.values import is_callable_name, number_meant
 
 
 def _by_word(table: Mapping[str, str]) -> dict[str, str]:
@@ -264,31 +263,6 @@ DECODERS = _by_word(
     }
 )
 """Words that are not decoders, and what to write instead."""
-
-_SCALES = {"k": 3, "m": 6, "mio": 6, "million": 6, "g": 9, "b": 9, "bn": 9, "billion": 9}
-_SCALED = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,9})?)\s*([A-Za-z]{1,7})")
-_GROUPED = re.compile(r"[0-9]{1,3}(?:[,' .][0-9]{3})+")
-_PERCENT = re.compile(r"([0-9]{1,6}(?:[.,][0-9]{1,6})?)\s*%")
-_RATIO = re.compile(r"([0-9]{1,6})\s*/\s*([1-9][0-9]{0,5})")
-_COMMA = re.compile(r"([0-9]{1,9}),([0-9]{1,9})")
-
-
-def number_meant(value: object) -> str | None:
-    """The number that a text means, as a spec would write it: `20_000` for `20k`, `0.5` for `50%`; None if unknown."""
-    text = value.strip() if isinstance(value, str) else ""
-    if _GROUPED.fullmatch(text):
-        return f"{int(re.sub('[^0-9]', '', text)):_}"
-    if match := _PERCENT.fullmatch(text):
-        return f"{float(match[1].replace(',', '.')) / 100:g}"
-    if match := _RATIO.fullmatch(text):
-        return f"{int(match[1]) / int(match[2]):.4g}"
-    if match := _COMMA.fullmatch(text):
-        return f"{match[1]}.{match[2]}"
-    match = _SCALED.fullmatch(text)
-    if match and match[2].lower() in _SCALES:
-        return f"{round(float(match[1]) * 10 ** _SCALES[match[2].lower()]):_}"
-    return None
-
 
 _SHARE = "write a number such as `0.5`; `0` turns the source off"
 _AS_PART = "write a fraction, such as `0.5` for 50%"

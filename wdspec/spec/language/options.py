@@ -6,7 +6,7 @@ from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
 
 from wdspec.base.errors import did_you_mean
 from wdspec.spec.language import values
-from wdspec.spec.language.advice import EACH_ONCE, ONCE, number_meant
+from wdspec.spec.language.advice import EACH_ONCE, ONCE
 from wdspec.spec.language.effects import (
     COUNT_BATCHES,
     WINDOWED,
@@ -65,7 +65,7 @@ def read_point(value: Any) -> Any:
             hint = "write `at: {tokens: 10e9}`"
             values.refuse("E206", f"a point has one unit, and this has {len(value)}", hint)
         ((unit, number),) = value.items()
-    meant = None if isinstance(number, bool) else number_meant(number)
+    meant = None if isinstance(number, bool) else values.number_meant(number)
     if meant is not None and "." not in meant:
         hint = f"write `{meant}`"
         if unit == "samples":

@@ -23,7 +23,7 @@ from pydantic import (
 from wdspec.base.amounts import pluralize
 from wdspec.base.errors import did_you_mean
 from wdspec.spec.language import values
-from wdspec.spec.language.advice import ADVICE, number_meant
+from wdspec.spec.language.advice import ADVICE
 from wdspec.spec.language.advice import DECODERS as FOREIGN_DECODERS
 from wdspec.spec.language.decoder_options import option_values, show_option
 from wdspec.spec.language.decoders import BY_NAME, DEFAULT_IMAGE_DECODER, split_decoder
@@ -254,7 +254,7 @@ def read_scale(value: Any) -> Any:
     forms = "write one factor such as `0.5`, or a range such as `[0.5, 2.0]`"
     pair = value if isinstance(value, (list, tuple)) else (value, value)
     if isinstance(value, (dict, str)) and not _is_numeric(value):
-        meant = number_meant(value)
+        meant = values.number_meant(value)
         hint = f"write `{meant}`" if meant else f"it is a factor: {forms}"
         values.refuse("E202", f"expected a number or a range, but this is {describe(value)}", hint)
     if len(pair) != 2:

@@ -22,6 +22,12 @@ from wdspec.spec.problems import describe, quote
 T = TypeVar("T")
 INTEGER_TEXT = re.compile(r"[-+]?[0-9]{1,40}(?:_[0-9]{1,40}){0,20}")
 _NUMBER_TEXT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
+_SCALES = {"k": 3, "m": 6, "mio": 6, "million": 6, "g": 9, "b": 9, "bn": 9, "billion": 9}
+_SCALED = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,9})?)\s*([A-Za-z]{1,7})")
+_GROUPED = re.compile(r"[0-9]{1,3}(?:[,' .][0-9]{3})+")
+_PERCENT = re.compile(r"([0-9]{1,6}(?:[.,][0-9]{1,6})?)\s*%")
+_RATIO = re.compile(r"([0-9]{1,6})\s*/\s*([1-9][0-9]{0,5})")
+_COMMA = re.compile(r"([0-9]{1,9}),([0-9]{1,9})")
 _VARIABLE_TEXT = r"\$\{"
 """For editors: text with a variable may become anything."""
 _WORD = r"[^\s.,/|;][^\s,/|;]*"
@@ -62,6 +68,23 @@ def read_variable(name: str, reader: Callable[[str], T], text: str) -> T:
         raise UsageError(f"{shown_as}: {context.get('message')}; {context.get('hint')}") from None
 
 
+def number_meant(value: object) -> str | None:
+    """The number that a text means, as a spec would write it: `20_000` for `20k`, `0.5` for `50%`; None if unknown."""
+    text = value.strip() if isinstance(value, str) else ""
+    if _GROUPED.fullmatch(text):
+        return f"{int(re.sub('[^0-9]', '', text)):_}"
+    if match := _PERCENT.fullmatch(text):
+        return f"{float(match[1].replace(',', '.')) / 100:g}"
+    if match := _RATIO.fullmatch(text):
+        return f"{int(match[1]) / int(match[2]):.4g}"
+    if match := _COMMA.fullmatch(text):
+        return f"{match[1]}.{match[2]}"
+    match = _SCALED.fullmatch(text)
+    if match and match[2].lower() in _SCALES:
+        return f"{round(float(match[1]) * 10 ** _SCALES[match[2].lower()]):_}"
+    return None
+
+
 def read_integer(value: Any) -> Any:
     """Read a whole number; ``1_000_000``, ``1e6`` and text are allowed too."""
     if isinstance(value, int) and not isinstance(value, bool):
@@ -72,7 +95,10 @@ def read_integer(value: Any) -> Any:
         return int(value)
     if isinstance(value, float) and not math.isfinite(value):
         refuse("E205", f"expected a whole number, but this is {value}", "write a finite number")
-    refuse("E202", f"expected a whole number, but this is {describe(value)}")
+    is_number = isinstance(value, str) and _NUMBER_TEXT.fullmatch(value) and abs(float(value)) < 2**63
+    meant = f"{float(value):_.15g}" if is_number else number_meant(value) or "."
+    hint = "" if "." in meant else f"write `{meant}`"
+    refuse("E202", f"expected a whole number, but this is {describe(value)}", hint)
 
 
 def read_number(value: Any) -> Any:
@@ -151,6 +177,8 @@ def read_size(value: Any) -> Any:
     """Read a number of bytes: a whole number, or text such as ``500GB`` (10⁹) and ``2GiB`` (2³⁰)."""
     if isinstance(value, str) and not INTEGER_TEXT.fullmatch(value):
         match = _SIZE.fullmatch(value.strip())
+        if not match and _NUMBER_TEXT.fullmatch(value):
+            return read_integer(value)
         if not match:
             refuse("E211", f"{quote(value)} is not a size", "write for example `500GB` or `64GiB`")
         number, unit = match.groups()
