@@ -95,10 +95,14 @@ def read_integer(value: Any) -> Any:
         return int(value)
     if isinstance(value, float) and not math.isfinite(value):
         refuse("E205", f"expected a whole number, but this is {value}", "write a finite number")
+    refuse("E202", f"expected a whole number, but this is {describe(value)}", _hint_for_whole(value))
+
+
+def _hint_for_whole(value: Any) -> str:
+    """What to write for a text that means a whole number."""
     is_number = isinstance(value, str) and _NUMBER_TEXT.fullmatch(value) and abs(float(value)) < 2**63
     meant = f"{float(value):_.15g}" if is_number else number_meant(value) or "."
-    hint = "" if "." in meant else f"write `{meant}`"
-    refuse("E202", f"expected a whole number, but this is {describe(value)}", hint)
+    return "" if "." in meant else f"write `{meant}`"
 
 
 def read_number(value: Any) -> Any:
