@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commandline import within
+from commandline import wdspec, within
 
 
 def problems_of(
@@ -30,6 +30,16 @@ def test_a_misspelled_alias_is_named_with_the_name_that_it_misses(tmp_path: Path
         "`make: class_id`: 6 of 10 names are no class, and get -100: 'puppy' (4), 'owl' (2); "
         "no sample has 'pupppy'; did you write 'pupppy' for 'puppy'?"
     )
+
+
+def test_a_warning_of_a_process_has_no_path_of_our_code(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"kind": "cat"}\n{"kind": "kitty"}\n' * 40)
+    make = {"class_id": {"label": "kind", "unknown": -100, "names": ["cat", "KITTY"]}}
+    source = {"name": "a", "shards": "a.jsonl", "make": make, "where": "class_id >= 0"}
+    (tmp_path / "s.yaml").write_text(json.dumps({"dataset": [source], "stats": "stats.json"}))
+    _, said = wdspec("stats", "s.yaml", "--jobs", 1, folder=tmp_path)
+    [line] = said.splitlines()
+    assert line.startswith("warning: `a`: `label` has no class for 'kitty', but 'KITTY'")
 
 
 def test_classes_that_no_sample_has_are_listed_if_all_shards_were_read(tmp_path: Path) -> None:

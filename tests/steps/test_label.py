@@ -157,7 +157,15 @@ def test_aliases_are_other_names_of_classes(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("aliases", "message"), [({"kitty": "cta"}, "is no class"), ({"cat": "dog"}, "a class itself")]
+    ("aliases", "message"),
+    [
+        (
+            {"Dog": "dgo"},
+            r"`Dog` is an alias of `dgo`, which is no class in \S*names.txt; did you mean `dog`\?",
+        ),
+        ({"kitty": "lion"}, r"which is no class in \S*names.txt; correct `aliases`, or add the class"),
+        ({"cat": "dog"}, r"`cat` is a class itself in \S*names.txt; remove the alias"),
+    ],
 )
 def test_a_wrong_alias_of_a_class_in_a_file_is_an_error(aliases, message, tmp_path):
     (tmp_path / "names.txt").write_text("cat\ndog")

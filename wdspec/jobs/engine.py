@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import threading
+import warnings
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -21,6 +22,7 @@ from multiprocessing import get_context
 from typing import Any, Protocol, TypeVar
 
 from wdspec.base.errors import UsageError, install_command
+from wdspec.base.redaction import printable
 from wdspec.base.workers import end_with_parent
 from wdspec.storage.ahead import SIDES, side_by_side
 
@@ -174,7 +176,13 @@ def _prepare_lane(devices: str | None) -> None:
         os.environ["CUDA_VISIBLE_DEVICES"] = devices
     if os.environ.setdefault("OMP_NUM_THREADS", "1") == "1" and "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(1)  # as in workers of a loader: the processes share the cores
+    warnings.formatwarning = _in_a_line
     end_with_parent()
+
+
+def _in_a_line(message: Warning | str, *_: Any, **__: Any) -> str:
+    """Format a warning as one line, without its location: that is in the code that runs the tasks of this process."""
+    return printable(f"warning: {' '.join(str(message).split())}") + "\n"
 
 
 def list_gpus() -> list[str]:

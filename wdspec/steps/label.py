@@ -42,8 +42,11 @@ def make_label(
     numbers = dict(read_classes(file or "") if names is None else names)
     for alias, name in (aliases or {}).items():
         if name not in numbers or alias in numbers:
-            what = "is a class itself" if alias in numbers else f"is an alias of `{name}`, which is no class"
-            raise SpecError(f"`label`: `{alias}` {what}; correct `aliases`" + _where(file))
+            what, hint = "is a class itself", "remove the alias"
+            if alias not in numbers:
+                what = f"is an alias of `{name}`, which is no class"
+                hint = did_you_mean(name, numbers) or "correct `aliases`, or add the class"
+            raise SpecError(f"`label`: `{alias}` {what}{_where(file)}; {hint}")
         numbers[alias] = numbers[name]
     are_words = not any(name.isdecimal() for name in numbers)
     unseen = set(numbers)

@@ -51,9 +51,9 @@ def read_origin(value: Any) -> Any:
     try:
         parsed = parse_expression(text)
     except ExpressionError as error:
-        values.refuse("E203", f"{quote(text)} {error.message}", error.hint or hint)
+        values.refuse("E203", f"`{text[:60]}` {error.message}", error.hint or hint)
     if parsed.source != "v0":
-        values.refuse("E203", f"{quote(text)} is not a field", hint)
+        values.refuse("E203", f"`{text[:60]}` is not a field", hint)
     return text
 
 
