@@ -239,6 +239,30 @@ def test_a_selection_reads_a_result():
     assert "W455" not in [each.code for each in problems]
 
 
+@pytest.mark.parametrize(
+    ("source", "keys", "is_said"),
+    [
+        ({}, {}, True),
+        ({}, {"fields": "labels"}, True),
+        ({"where": "cls.length > 0"}, {}, True),
+        ({}, {"fields": "cls"}, False),
+        ({"where": "labels >= 0"}, {}, False),
+        ({"where": "topic != 'other'"}, {}, False),
+        ({"select": "mylib:keep"}, {}, False),
+    ],
+)
+def test_names_without_a_class_that_nothing_leaves_out_are_a_warning(source, keys, is_said):
+    def said(unknown):
+        make = {"labels": {"label": "topic", "names": ["cat", "dog"], "unknown": unknown}}
+        found = check({"dataset": [{"name": "a", "shards": "a.jsonl", "make": make, **source}], **keys})[1]
+        return [each.hint for each in found if each.code == "W456"]
+
+    hint = "write `unknown: -100`, which losses leave out, or add `where: labels >= 0` to `a`"
+    assert said(-1) == [hint] * is_said
+    assert not said(-100)
+    assert not said(2)
+
+
 def test_what_a_wrong_step_makes_is_no_misspelt_field():
     make = {"labels": {"label": "txt", "names": ["cat", "dog"], "aliases": {"Dog": "dgo"}, "unknown": -1}}
     source = {"shards": "a.tar", "extensions": "label.txt txt", "make": make, "where": "labels >= 0"}

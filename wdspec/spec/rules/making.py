@@ -279,6 +279,37 @@ def labels_padded_with_classes(composition: Composition) -> Findings:
 
 
 @rule(
+    "W456",
+    "names that get a number of no class, and are not left out",
+    "`unknown: -1` is for `where: class_id >= 0`, which leaves out the samples whose name is no class. Without it, "
+    "they are delivered with this number, for which losses fail, on a GPU with an error that does not say why. Losses "
+    "leave out -100. If yours leaves out another number, as with `ignore_index=-1`, write `unknown: -100` for both.",
+    keys="make where",
+    bad="dataset:\n  - {shards: a.jsonl, make: {class_id: {label: topic, names: [news, science], unknown: -1}}}\n",
+    good="dataset:\n"
+    "  - shards: a.jsonl\n"
+    "    make: {class_id: {label: topic, names: [news, science], unknown: -1}}\n"
+    "    where: class_id >= 0\n",
+)
+def unknown_names_left_in(composition: Composition) -> Findings:
+    """Steps `label` whose `unknown` is below 0, but not -100, if no selection reads the field or its names."""
+    spec = composition.spec
+    fields = spec.fields or spec.to_tuple
+    for leaf, source, node in makes_of(composition, is_mixed=True) if not spec.map else ():
+        read = {str(path[0]) for path in paths_read_by(source.where, spec.costs)}
+        for name, step in source.make.items() if not source.selects and not source.map else ():
+            known = {name, *(str(path[0]) for path in step.origins)}
+            if not isinstance(step, Label) or (fields is not None and name not in fields) or known & read:
+                continue
+            if step.unknown != "error" and -100 != step.unknown < 0:
+                at = node.value_or_self(name)
+                at = at.value_or_self("unknown") if isinstance(at, MapNode) else at
+                message = f"names that are no class get {step.unknown}, for which losses fail"
+                hint = f"write `unknown: -100`, which losses leave out, or add `where: {name} >= 0` to `{leaf.name}`"
+                yield Finding(at, message, hint)
+
+
+@rule(
     "W449",
     "token ids padded with a number that is no token",
     "An embedding has a row for each token, and fails for a negative number, on a GPU with an error that does not say "
