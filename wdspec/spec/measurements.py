@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from glob import iglob
 from importlib.metadata import version
 from itertools import chain
 from math import isnan, nan
@@ -18,6 +21,7 @@ from wdspec.spec.reading import changed_keys, digest_costing, digest_shards, spl
 from wdspec.spec.sources import Draft
 from wdspec.spec.spec import Source, Spec
 from wdspec.spec.tree import Node
+from wdspec.urls.urls import MAGIC, scheme_of
 
 FORMAT = 2
 _SHARDS = b'\n "shards": {\n'
@@ -351,10 +355,10 @@ class Measurements:
     def find_misfit(self, spec: Spec, source: Source) -> str | None:
         """Which kind of sources cannot use their measurements this one is; None if they fit."""
         measured = self.sources.get(source.name)
-        if measured is None:
-            return "sources without measurements"
-        if measured.asked != tuple(source.shards or ()):
-            return _OTHER_SHARDS
+        if measured is None or measured.asked != tuple(source.shards or ()):
+            if _finds_nothing(spec, source):
+                return _NO_SHARDS
+            return "sources without measurements" if measured is None else _OTHER_SHARDS
         if self.of(spec, source) is None:
             changed = changed_keys(measured.reading, digest_shards(spec, source))
             if changed != ["`errors: {skip: shard}`"]:  # a run that ends at damage reads no other numbers
@@ -370,6 +374,7 @@ class _OtherSplitError(UsageError):
 
 _MEASURE = "run `wdspec stats SPEC`"
 _OTHER_SHARDS = "sources whose `shards` have changed since they were measured"
+_NO_SHARDS = "sources with a pattern in `shards` that no file matches"
 
 
 def fill_in_measurements(
@@ -511,10 +516,27 @@ def _cost(value: Any) -> tuple[float, int] | None:
 
 
 def _warn(node: Node, message: str, problems: Problems) -> None:
-    other = "; an environment with other shards needs a `stats` file of its own" * message.startswith(
-        _OTHER_SHARDS
+    hint = _MEASURE
+    if message.startswith(_OTHER_SHARDS):
+        hint += "; an environment with other shards needs a `stats` file of its own"
+    if message.startswith(_NO_SHARDS):
+        hint = f"correct the pattern, and {_MEASURE}"
+    problems.add("W108", node, message, hint)
+
+
+def _finds_nothing(spec: Spec, source: Source) -> bool:
+    """Whether a pattern of local files matches none; False for those that are rewritten, or have braces or folders."""
+    if spec.rewrite or source.rewrite or "WDS_REWRITE" in os.environ:
+        return False
+    patterns = (
+        os.path.join(source.base, os.path.expanduser(text))
+        for text in source.shards or ()
+        if MAGIC.search(text) and not scheme_of(text) and not _WIDE.search(text)
     )
-    problems.add("W108", node, message, f"{_MEASURE}{other}")
+    return any(next(iglob(pattern), None) is None for pattern in patterns)
+
+
+_WIDE = re.compile(r"[{}]|\*\*|/$")
 
 
 def _lines(depth: int, values: Mapping[str, Any]) -> str:
