@@ -419,6 +419,24 @@ def test_the_yield_of_a_selection_is_estimated_from_samples(tmp_path):
     assert "~144" in row  # 24 % of 600
 
 
+def test_a_selection_that_stats_has_not_counted_is_said_to_be_estimated_for_that_reason(tmp_path):
+    (tmp_path / "a.jsonl").write_text("".join(f'{{"n": {n}}}\n' for n in range(10)))
+    spec = "batch: 4\nstats: s.json\ndataset:\n- {name: a, shards: a.jsonl, where: n > WHERE}\n"
+
+    def explained(least):
+        (tmp_path / "s.yaml").write_text(spec.replace("WHERE", str(least)))
+        shown, _ = within("explain", "s.yaml", folder=tmp_path)
+        return next(line for line in shown.splitlines() if line.startswith("selected "))
+
+    assert explained(5).endswith("estimated from 10 samples in 1 shard")
+    within("stats", "s.yaml", folder=tmp_path)
+    assert "counted by `stats` over all 10 samples" in explained(5)
+    stale = "estimated from 10 samples in 1 shard, as `stats` has not counted this selection: run `wdspec stats SPEC`"
+    assert stale in explained(6)
+    within("stats", "s.yaml", folder=tmp_path)
+    assert "counted by `stats` over all 10 samples" in explained(6)
+
+
 @pytest.mark.parametrize("batch", ["{size: 7}", "{cost: n, max_cost: 20}"])
 @pytest.mark.parametrize("has_stats", [False, True])
 def test_a_pass_counts_only_the_samples_that_a_selection_keeps(tmp_path, batch, has_stats):

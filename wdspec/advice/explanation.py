@@ -490,6 +490,7 @@ def _select(
     if not probe:
         return leaf
     selected = measure_selection(parts, source, shards.lists[source.name])
+    selected = selected._replace(is_to_measure=totals is not None and totals.is_whole)
     samples = leaf.samples
     if samples is not None:
         samples = (samples + (0 if count is None else count.uncounted)) * selected.fraction

@@ -158,6 +158,8 @@ class KeptSamples(NamedTuple):
     """Entries of `keys` and `exclude` that occur in no sample, if all samples were read."""
     remedy: str = ""
     """What to change if nothing is kept, if this is known."""
+    is_to_measure: bool = False
+    """Whether `stats` has measured the source, but with no or another selection."""
 
     @property
     def fraction(self) -> float:

@@ -242,7 +242,8 @@ def _describe_count(selected: KeptSamples) -> str:
     """Describe how the fraction was found."""
     looked_at = f"{selected.looked_at:,} samples in {output.pluralize(selected.shards, 'shard')}"
     by = {"sample": "estimated from", "stats": "counted by `stats` over all", "count": "counted over all"}
-    return f"{by[selected.by]} {looked_at}"
+    stale = ", as `stats` has not counted this selection: run `wdspec stats SPEC`" * selected.is_to_measure
+    return f"{by[selected.by]} {looked_at}{stale}"
 
 
 def _describe_windows(explanation: Explanation) -> str:
