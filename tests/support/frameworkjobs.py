@@ -7,8 +7,6 @@ import itertools
 import os
 import random
 import socket
-import subprocess
-import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -17,11 +15,22 @@ import numpy as np
 import psutil
 import pytest
 from shardmaking import write_shard
+from warmstart import Program
 
 import wdspec
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = ROOT / "examples" / "frameworks"
+LIBRARIES = (
+    "torch.distributed.run",
+    "torch._dynamo",
+    "lightning.pytorch",
+    "transformers.trainer",
+    "accelerate",
+)
+"""What programs of frameworks import, of which each takes seconds."""
+FORKING = {"PET_RUN_PATH": "1", "PET_START_METHOD": "fork"}
+"""Settings with which torchrun forks its processes instead of starting Python anew."""
 STEPS_OF_AN_EPOCH = 25
 SPEC = """
 wdspec: 1
@@ -99,17 +108,10 @@ class Job:
             for name, value in os.environ.items()
             if not name.endswith(("RANK", "WORLD_SIZE")) and not name.startswith(("SLURM", "MASTER", "WDS"))
         }
-        environment = {**kept, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+        environment = {**kept, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", **FORKING}
         self.output = [self.keys.with_suffix(f".{index}.out") for index in range(len(commands))]
         self.processes = [
-            subprocess.Popen(
-                [sys.executable, *map(str, command)],
-                cwd=folder,
-                env={**environment, **own},
-                stdout=output.open("wb"),
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+            Program(command, LIBRARIES, folder, {**environment, **own}, output)
             for command, folder, own, output in zip(
                 commands,
                 folders or [ROOT] * len(commands),
