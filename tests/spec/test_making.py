@@ -233,6 +233,24 @@ def test_a_result_that_nothing_reads_is_a_warning(make, keys, unread):
     assert [message.split("`")[1] for message in messages] == unread
 
 
+@pytest.mark.parametrize(
+    ("make", "delivered", "hint"),
+    [
+        (BOXES, {"fields": "picture boxes kept"}, "write `image` in place of `picture` in `fields`"),
+        (BOXES, {"to_tuple": "picture boxes kept"}, "write `image` in place of `picture` in `to_tuple`"),
+        (BOXES, {"fields": "boxes kept"}, "add it to `fields`"),
+        ({**BOXES, "first": {"take": "boxes[0]"}}, {"fields": "first kept"}, "add it to `fields`"),
+        (CHAT, {"fields": "labels"}, "add it to `fields`"),
+        (BOXES, {"fields": "image boxes kept"}, None),
+        ({**BOXES, "whole": {"take": "image"}}, {"fields": "whole boxes kept"}, None),
+    ],
+)
+def test_a_result_without_the_field_of_its_step_is_a_warning(make, delivered, hint):
+    source = {"shards": "a.jsonl", "decode": {"picture": "rgb8"}, "make": make}
+    hints = [each.hint for each in check({"dataset": [source], **delivered})[1] if each.code == "W455"]
+    assert hints == ([] if hint is None else [hint])
+
+
 def test_a_selection_reads_a_result():
     source = {"shards": "a.jsonl", "decode": {"picture": "rgb8"}, "make": BOXES, "where": "kept.length > 0"}
     problems = check({"dataset": [source], "fields": "image boxes classes"})[1]

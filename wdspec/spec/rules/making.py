@@ -444,7 +444,9 @@ def _is_measured(source: Source, path: Path) -> bool:
     "a result of a step that nothing reads",
     "Some steps make further fields beside their own, such as `labels` of `chat` or `kept` of `crop`. If `fields` or "
     "`to_tuple` leaves one out and nothing reads it, it is made for nothing, and often needed: with `kept`, `crop` "
-    "drops boxes outside the crop, so that the labels of boxes match them only if `kept` says which are left.",
+    "drops boxes outside the crop, so that the labels of boxes match them only if `kept` says which are left. If a "
+    "further field is delivered, but not that of the step, it belongs to nothing: the boxes of a crop do not match the "
+    "image from which it is taken.",
     keys="fields to_tuple",
     bad="fields: [image, boxes, classes]\n"
     "dataset:\n"
@@ -488,24 +490,38 @@ def unread_results(composition: Composition) -> Findings:
             *(str(path[0]) for path in paths),
         }
         used = behind(source.make, filter(None, read))
-        read |= {origin for name in used for origin in names_in(source.make[name])}
+        shown = {*delivered, *packed}
+        beyond = _origins_behind(source, shown)
+        read |= _origins_behind(source, used)
+        key = "to_tuple" if spec.to_tuple else "fields"
         for name in sorted(used):
             recipe = source.make[name]
+            others = [new for new in recipe.results if new in shown | beyond]
+            if name not in read and others:
+                origin = getattr(recipe, recipe.step)
+                what = f"nothing delivers or reads `{name}`, to which {list_names(others)} of `{recipe.step}` belong"
+                hint = f"write `{name}` in place of `{origin}` in" if origin in shown else "add it to"
+                yield Finding(locate(node, (name,)), what + "s" * (len(others) == 1), f"{hint} `{key}`")
             for result in recipe.results:
                 is_kept = isinstance(recipe, Crop) and result == recipe.kept
                 if result not in read and not (is_kept and delivered <= {name, *recipe.results}):
-                    yield _describe_unread(locate(node, (name,)), result, recipe, is_kept)
+                    yield _describe_unread(locate(node, (name,)), result, recipe, is_kept, key)
 
 
-def _describe_unread(at: Node, result: str, recipe: Recipe, is_kept: bool) -> Finding:
+def _origins_behind(source: Source, names: Iterable[str]) -> set[str]:
+    """The fields from which some fields are made, directly or through others."""
+    return {origin for name in behind(source.make, names) for origin in names_in(source.make[name])}
+
+
+def _describe_unread(at: Node, result: str, recipe: Recipe, is_kept: bool, key: str) -> Finding:
     option = next((key for key in type(recipe).model_fields if getattr(recipe, key) == result), "")
-    what, hint = f"nothing delivers or reads `{result}`", "add it to `fields`, or remove it"
+    what, hint = f"nothing delivers or reads `{result}`", f"add it to `{key}`, or remove it"
     if is_kept:
         what += (
             ", and boxes outside the crop are dropped: fields with an item for each box no longer match them"
         )
         hint = (
-            f"add it to `fields`, and take the labels by `labels[{result}]`; or remove it, and all boxes stay"
+            f"add it to `{key}`, and take the labels by `labels[{result}]`; or remove it, and all boxes stay"
         )
     return Finding(at.value_or_self(option), what, hint)
 
