@@ -32,6 +32,7 @@ from wdspec.spec.rules import (
     stacking,
     tokenizer_files,
     units,
+    unmoved,
 )
 from wdspec.spec.rules.rule import RULES, Code, general_codes
 from wdspec.spec.tree import Position
@@ -55,6 +56,7 @@ TOPICS = (
     stacking,
     tokenizer_files,
     units,
+    unmoved,
 )
 """All modules with rules. Importing a module adds its rules to `RULES`."""
 

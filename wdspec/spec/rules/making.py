@@ -561,7 +561,7 @@ def _find_changed(source: Source, recipe: Crop) -> tuple[str, str] | None:
                 hint = f"make one crop of `{earlier.crop}`, with all that belongs to it"
                 return f"`{image}` is a crop, and `{other}` is not from the same one", hint
             continue
-        before = _changes_before(source, image, other if place < len(recipe.masks) else None, recipe.relative)
+        before = changes_before(source, image, other if place < len(recipe.masks) else None, recipe.relative)
         if before:
             hint = "remove it there: `size`, `scale`, `ratio` and `hflip` of `crop` change both"
             if "+upright" in before:
@@ -573,7 +573,7 @@ def _find_changed(source: Source, recipe: Crop) -> tuple[str, str] | None:
     return None
 
 
-def _changes_before(source: Source, image: str, mask: str | None, is_relative: bool) -> str:
+def changes_before(source: Source, image: str, mask: str | None, is_relative: bool) -> str:
     """Return what moves the pixels of an image when it is decoded; empty if all that belongs to it moves with it.
 
     Args:
