@@ -1,13 +1,13 @@
 """examples/live_mixture.py gives larger shares to the sources with the larger loss, and resumes exactly."""
 
 import re
-import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
 import torch
+from frameworkjobs import Job
 
 ROOT = Path(__file__).parents[2]
 
@@ -53,17 +53,8 @@ def test_a_checkpoint_of_several_ranks_resumes_in_one_process(main, tmp_path, ca
     options = ["--checkpoint", str(tmp_path / "run.pt"), "--every", "2", "--workers", "0"]
     (line,) = re.findall(r"^    torchrun (.*)$", sys.modules[main.__module__].__doc__, re.MULTILINE)
     words = [ROOT / word if word.startswith("examples/") else word for word in line.split()]
-    command = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        *words,
-        *options,
-        "--steps",
-        "2",
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=280)
-    assert done.returncode == 0, done.stderr
+    torchrun = ["-m", "torch.distributed.run", "--standalone"]
+    with Job(tmp_path / "keys", [[*torchrun, *words, *options, "--steps", "2"]]) as job:
+        job.finish()
     main([*options, "--steps", "4"])
     assert [line.split(":")[0] for line in capsys.readouterr().out.splitlines()] == ["step 4"]
