@@ -171,7 +171,7 @@ def names_in_spec(spec: Spec, field: str) -> list[str] | dict[int, str]:
         ]
         hint = did_you_mean(field, made) or f"it has {', '.join(map(repr, dict.fromkeys(made))) or 'none'}"
         raise UsageError(f"no source of the spec makes a field {field!r} by `label`; {hint}")
-    found = {name: class_names(_numbers_of(cast(Label, recipe))) for name, recipe in labels.items()}
+    found = {name: class_names(numbers_of(cast(Label, recipe))) for name, recipe in labels.items()}
     first, *others = found
     for other in others:
         if found[other] != found[first]:
@@ -182,7 +182,8 @@ def names_in_spec(spec: Spec, field: str) -> list[str] | dict[int, str]:
     return found[first]
 
 
-def _numbers_of(recipe: Label) -> Mapping[str, int]:
+def numbers_of(recipe: Label) -> Mapping[str, int]:
+    """Return the classes of a step, name → number. Raises SpecError if its file cannot be read."""
     return recipe.names if recipe.names is not None else read_classes(recipe.file or "")
 
 

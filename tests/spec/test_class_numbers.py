@@ -1,0 +1,91 @@
+"""W456: classes that two sources or two splits number in different ways, compared with what `class_names` says."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import wdspec
+from wdspec import UsageError
+from wdspec.spec.load import check
+
+
+def find_renumbered(spec: dict[str, Any]) -> list[str]:
+    return [each.message for each in check(spec)[1] if each.code == "W456"]
+
+
+def mix(*classes: Any, **defaults: Any) -> dict[str, Any]:
+    """A mix of one source for each value of `names`, or for each map of options."""
+    steps = [each if isinstance(each, dict) and "names" in each else {"names": each} for each in classes]
+    dataset = [
+        {"name": name, "shards": f"{name}.tar", "make": {"labels": {"label": "cls", **defaults, **step}}}
+        for name, step in zip("abc", steps, strict=False)
+    ]
+    return {"dataset": dataset}
+
+
+@pytest.mark.parametrize(
+    ("classes", "said"),
+    [
+        ([["cat", "dog"], ["dog", "cat"]], "'dog' is class 0 of `b`, but 1 of `a` in `labels`"),
+        ([["cat", "dog"], ["cat", "bird"]], "class 1 is 'bird' of `b`, but 'dog' of `a` in `labels`"),
+        ([["cat", "dog"], ["news", "sports"]], "class 0 is 'news' of `b`, but 'cat' of `a` in `labels`"),
+        ([["cat"], ["cat"], {"cat": 1}], "'cat' is class 1 of `c`, but 0 of `a` in `labels`"),
+        ([["cat"], {"cat": 1}, {"cat": 1}], "'cat' is class 1 of `b`, but 0 of `a` in `labels`"),
+        ([["cat", "dog"], {"dog": 1, "cat": 0}], ""),
+        ([["cat", "dog"], {"cat": 0, "kitty": 0, "dog": 1}], ""),
+        ([["cat", "dog"], {"names": ["cat", "dog"], "aliases": {"kitty": "cat"}}], ""),
+    ],
+)
+def test_sources_that_number_a_class_differently_are_one_warning(classes: list[Any], said: str) -> None:
+    spec = mix(*classes)
+    assert find_renumbered(spec) == [said] * bool(said)
+    if said:
+        with pytest.raises(UsageError, match="in two ways"):
+            wdspec.load(spec).class_names("labels")
+    else:
+        wdspec.load(spec).class_names("labels")
+
+
+def test_more_classes_in_one_source_do_not_contradict_the_other() -> None:
+    assert find_renumbered(mix(["cat", "dog"], ["cat", "dog", "bird"])) == []
+
+
+def test_files_are_compared_if_they_are_here(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("cat\ndog\n")
+    (tmp_path / "b.json").write_text(json.dumps(["dog", "cat"]))
+    spec = mix(["cat", "dog"])
+    options = spec["dataset"][0]["make"]["labels"]
+    for file, count in (("a.txt", 0), ("b.json", 1), ("absent.txt", 0)):
+        other = {"label": "cls", "file": str(tmp_path / file)}
+        two = [*spec["dataset"], {"name": "b", "shards": "b.tar", "make": {"labels": other}}]
+        assert len(find_renumbered({"dataset": two})) == count, (file, options)
+
+
+@pytest.mark.parametrize(
+    ("train", "val", "said"),
+    [
+        (
+            ["cat", "dog"],
+            ["dog", "cat"],
+            "'dog' is class 0 of the split `val`, but 1 of the split `train` in `labels`",
+        ),
+        (
+            ["cat", "dog"],
+            ["cat", "bird"],
+            "class 1 is 'bird' of the split `val`, but 'dog' of the split `train`",
+        ),
+        (["cat", "dog"], ["news", "sports"], ""),
+        (["cat", "dog"], ["cat", "dog", "bird"], ""),
+    ],
+)
+def test_splits_with_a_common_class_number_it_alike(train: list[str], val: list[str], said: str) -> None:
+    found = find_renumbered({"splits": {"train": mix(train), "val": {"dataset": mix(val)["dataset"]}}})
+    assert len(found) == bool(said)
+    assert all(each.startswith(said) for each in found)
+
+
+def test_a_source_that_differs_in_one_split_is_reported_once() -> None:
+    train = mix(["cat", "dog"], ["dog", "cat"])
+    assert len(find_renumbered({"splits": {"train": train, "val": mix(["cat", "dog"])}})) == 1
