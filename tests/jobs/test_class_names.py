@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from commandline import wdspec, within
 
+from wdspec import load
+
 
 def problems_of(
     folder: Path, label: dict[str, Any], names: list[str | None], shards: int = 1, *options: object
@@ -28,7 +30,8 @@ def test_a_misspelled_alias_is_named_with_the_name_that_it_misses(tmp_path: Path
     [said] = problems_of(tmp_path, label, ["cat", "dog", "puppy", "puppy", "owl"], 2)
     assert said == (
         "`make: class_id`: 6 of 10 names are no class, and get -100: 'puppy' (4), 'owl' (2); "
-        "no sample has 'pupppy'; did you write 'pupppy' for 'puppy'?"
+        "no sample has 'pupppy'; if 'owl' is no class on purpose, say so by "
+        "`names: {\"cat\": 0, …, \"owl\": -100}`; did you write 'pupppy' for 'puppy'?"
     )
 
 
@@ -46,7 +49,8 @@ def test_classes_that_no_sample_has_are_listed_if_all_shards_were_read(tmp_path:
     label, names = {"names": ["cat", "dog", "zebra"]}, ["cat", "dog", "owl"]
     [said] = problems_of(tmp_path, label, names, 2)
     assert said.endswith(
-        ": 'owl' (2); no sample has 'zebra'; correct `aliases`, or add the names that are classes to it"
+        ": 'owl' (2); no sample has 'zebra'; add the names that are classes to `aliases`; "
+        'if \'owl\' is no class on purpose, say so by `names: {"cat": 0, …, "owl": -100}`'
     )
     [said] = problems_of(tmp_path, label, names, 2, "--sample", 1)
     assert "zebra" not in said
@@ -59,6 +63,27 @@ def test_names_that_are_all_classes_are_no_problem_and_neither_are_classes_witho
     tmp_path: Path, label: dict[str, Any]
 ) -> None:
     assert problems_of(tmp_path, label, ["cat", "dog", " cat\n", "dog"]) == []
+
+
+def test_names_that_have_the_number_of_unknown_ones_are_left_out_on_purpose(tmp_path: Path) -> None:
+    label = {"names": {"cat": 0, "dog": 1, "owl": -100}}
+    assert problems_of(tmp_path, label, ["cat", "dog", "owl"]) == []
+    assert load(tmp_path / "s.yaml").class_names("class_id") == ["cat", "dog"]
+    [said] = problems_of(tmp_path, label, ["cat", "dog", "owl", "bat"])
+    assert "1 of 4 names are no class, and get -100: 'bat' (1)" in said
+
+
+def test_a_file_of_classes_says_by_a_line_what_is_no_class(tmp_path: Path) -> None:
+    (tmp_path / "classes.csv").write_text("cat,0\n")
+    label = {"file": "classes.csv"}
+    [said] = problems_of(tmp_path, label, ["cat", "owl"])
+    assert said.endswith("say so by a `.csv` file of classes with the line `owl,-100`")
+    (tmp_path / "classes.csv").write_text("cat,0\nowl,-100\n")
+    assert problems_of(tmp_path, label, ["cat", "owl"]) == []
+
+
+def test_aliases_of_other_splits_are_no_problem_where_all_names_are_classes(tmp_path: Path) -> None:
+    assert problems_of(tmp_path, {"names": ["cat"], "aliases": {"kitty": "cat"}}, ["cat", "cat"]) == []
 
 
 def test_each_name_of_a_list_counts(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""W456: classes that two sources or two splits number in different ways, compared with what `class_names` says."""
+"""W457: classes that two sources or two splits number in different ways, compared with what `class_names` says."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ from wdspec.spec.load import check
 
 
 def find_renumbered(spec: dict[str, Any]) -> list[str]:
-    return [each.message for each in check(spec)[1] if each.code == "W456"]
+    return [each.message for each in check(spec)[1] if each.code == "W457"]
 
 
 def mix(*classes: Any, **defaults: Any) -> dict[str, Any]:

@@ -171,7 +171,7 @@ def names_in_spec(spec: Spec, field: str) -> list[str] | dict[int, str]:
         ]
         hint = did_you_mean(field, made) or f"it has {', '.join(map(repr, dict.fromkeys(made))) or 'none'}"
         raise UsageError(f"no source of the spec makes a field {field!r} by `label`; {hint}")
-    found = {name: class_names(numbers_of(cast(Label, recipe))) for name, recipe in labels.items()}
+    found = {name: class_names(_without_unknown(cast(Label, recipe))) for name, recipe in labels.items()}
     first, *others = found
     for other in others:
         if found[other] != found[first]:
@@ -180,6 +180,11 @@ def names_in_spec(spec: Spec, field: str) -> list[str] | dict[int, str]:
                 "{make: …}`, and other names of classes in `aliases`"
             )
     return found[first]
+
+
+def _without_unknown(recipe: Label) -> Mapping[str, int]:
+    """Return the classes of a step without the names that have the number of unknown ones, if it is negative."""
+    return {name: n for name, n in numbers_of(recipe).items() if n >= 0 or n != recipe.unknown}
 
 
 def numbers_of(recipe: Label) -> Mapping[str, int]:

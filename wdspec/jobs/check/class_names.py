@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -122,12 +123,24 @@ def _compare(
             f"{shown}{more}"
         )
     lone = [name for name in unused if name in recipe.aliases or is_read_in_full or name in meant.values()]
-    if lone and (unknown or any(name in recipe.aliases for name in lone)):
+    if not unknown:
+        return ""  # classes and aliases without samples may be for another split, or for other shards
+    if lone:
         more = f", and {len(lone) - MOST_SHOWN:,} more" * (len(lone) > MOST_SHOWN)
         said.append(f"no sample has {', '.join(show_value(name, 60) for name in lone[:MOST_SHOWN])}{more}")
+    if not meant:
+        said.append("add the names that are classes to `aliases`")
+    intended = [name for name, _ in unknown[:MOST_SHOWN] if name not in meant][-1:]
+    for name in intended:
+        form = f"a `.csv` file of classes with the line `{name},{recipe.unknown}`"
+        if recipe.names:
+            pairs = [{classes[0]: recipe.names[classes[0]]}, {name: recipe.unknown}]
+            first, last = (json.dumps(pair, ensure_ascii=False)[1:-1] for pair in pairs)
+            form = f"`names: {{{first}, …, {last}}}`"
+        said.append(f"if {show_value(name, 60)} is no class on purpose, say so by {form}")
     if meant:
-        pairs = join_names(
+        both = join_names(
             f"{show_value(near, 60)} for {show_value(name, 60)}" for name, near in meant.items()
         )
-        return f"{'; '.join(said)}; did you write {pairs}?"
-    return "; ".join([*said, "correct `aliases`, or add the names that are classes to it"]) if said else ""
+        said.append(f"did you write {both}?")
+    return "; ".join(said)

@@ -232,7 +232,7 @@ class _Classes(NamedTuple):
 
 
 @rule(
-    "W456",
+    "W457",
     "classes that are numbered in two ways",
     "Two sources, or two splits, make the same field by `label`, and a class has another number in one than in the "
     "other, or a number another class. A model that is trained with both learns one number for two classes, and an "
@@ -250,7 +250,7 @@ def classes_of_two_sources(composition: Composition) -> Findings:
     yield from _find_renumbered(_classes_of(composition))
 
 
-@rule("W456", needs="splits")
+@rule("W457", needs="splits")
 def classes_of_two_splits(splits: Sequence[Composition]) -> Findings:
     """Classes that splits number in different ways, if they have any in common."""
     found: dict[tuple[str, str], _Classes] = {}
@@ -305,7 +305,7 @@ def _compare_classes(one: _Classes, other: _Classes) -> str:
         {number: name for name, number in reversed([*each.numbers.items()])} for each in (one, other)
     )
     for number in sorted(first.keys() & second.keys()):
-        if first[number] != second[number]:
+        if number >= 0 and first[number] != second[number]:  # below 0, they are no classes
             names = [show_value(each[number], 60) for each in (first, second)]
             return f"class {number} is {names[1]} of {other.owner}, but {names[0]} of {one.owner}"
     return ""
