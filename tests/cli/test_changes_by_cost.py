@@ -7,6 +7,7 @@ import pytest
 from click.testing import CliRunner
 from shardmaking import write_shard
 
+import wdspec
 from wdspec.cli.main import cli
 
 WINDOWS, BATCHES_OF_A_WINDOW = 4, 5
@@ -38,6 +39,19 @@ def test_both_say_at_which_batch_shares_change(spec):
     says = f"shares change at about batch {BATCHES_OF_A_WINDOW};"
     assert says in run("explain", spec)
     assert says in run("simulate", spec, "--probe")
+
+
+def test_slots_that_begin_their_windows_later_change_later(spec, tmp_path):
+    described = json.loads((tmp_path / "spec.yaml").read_text()) | {"elastic": {"ranks": 1, "workers": 4}}
+    (tmp_path / "spec.yaml").write_text(json.dumps(described))
+    last = 4 * BATCHES_OF_A_WINDOW
+    assert f"shares change at about batch 0 to {last}, as each slot begins its next window (" in run(
+        "explain", spec
+    )
+    assert f"shares change at about batch 0 to {last};" in run("simulate", spec, "--probe")
+    with wdspec.loader(described, num_workers=0) as loader:
+        read = [batch["__source__"][0] for batch in loader][:last]
+    assert read == ["a", "b", "b", "b"] * BATCHES_OF_A_WINDOW
 
 
 def test_without_windows_simulate_says_at_which_sample_shares_change(spec):

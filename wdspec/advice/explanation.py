@@ -6,7 +6,7 @@ The resulting `Explanation` is what `explain`, `simulate`, `diff`, `preview` and
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
@@ -451,23 +451,34 @@ def _schedule(
 
 
 def start_in_words(explanation: Explanation, *starts: int) -> str:
-    """Say when segments of a plan start: `batch 5, 100`; with windows, `about batch 64`, or `sample 300` if unknown."""
-    unit, factor = "batch", 1.0
-    if explanation.plan.batching.windowed:
-        known, size = explanation.windows, explanation.plan.batching.global_size
-        unit, factor = ("sample", size) if known is None else ("about batch", known.batches)
-    return f"{unit} {join_names(f'{round(start * factor):,}' for start in starts)}"
+    """Say when segments of a plan start: `batch 5, 100`; with windows, `about batch 64`, or `sample 300` if unknown.
+
+    Each slot changes with its first window from there on: `about batch 0 to 800` if not all begin one there.
+    """
+    unit, points = _points(explanation, starts)
+    return f"{unit} {join_names(points)}"
+
+
+def _points(explanation: Explanation, starts: Iterable[int]) -> tuple[str, list[str]]:
+    plan, known = explanation.plan, explanation.windows
+    if not plan.batching.windowed:
+        return "batch", [f"{start:,}" for start in starts]
+    unit, factor = ("sample", plan.batching.global_size) if known is None else ("about batch", known.batches)
+    slots = plan.topology.workers
+    whole = (
+        (start,) if start % slots == 0 else (start // slots * slots, -(-start // slots) * slots)
+        for start in starts
+    )
+    return unit, [" to ".join(f"{round(turn * factor):,}" for turn in turns) for turns in whole]
 
 
 def changes_in_words(explanation: Explanation) -> str:
-    """Say when shares change: `batch 5, 100`, `about batch 64`; in samples if batches are unknown."""
-    steps = explanation.schedule[1:]
+    """Say when shares change: `batch 5, 100 (ramp)`, `about batch 64`; in samples if batches are unknown."""
+    steps, size = explanation.schedule[1:], explanation.plan.batching.global_size
     if not steps:  # `max_passes` changes them
         return start_in_words(explanation, *(segment.start for segment in explanation.plan.schedule[1:]))
-    is_known = all(step.batch is not None for step in steps)
-    about = "about " * (is_known and explanation.plan.batching.windowed)
-    points = [(step.batch if is_known else step.at, " (ramp)" * step.ramp) for step in steps]
-    return f"{about}{'batch' if is_known else 'sample'} {join_names(f'{at:,}{ramp}' for at, ramp in points)}"
+    unit, points = _points(explanation, (-(-step.at // size) for step in steps))
+    return f"{unit} {join_names(at + ' (ramp)' * step.ramp for at, step in zip(points, steps, strict=True))}"
 
 
 def _select(

@@ -283,6 +283,8 @@ def _describe_schedule(explanation: Explanation) -> str:
     epochs = explanation.plan.timeline.epoch(first.batch) if first is not None and first.batch else 0
     after = f", {'the first ' * (len(steps) > 2)}after {output.pluralize(epochs, 'epoch')}" if epochs else ""
     changes = f"{changes_in_words(explanation)}{after}"
+    if " to " in changes:
+        changes += ", as each slot begins its next window (a smaller `window` makes this shorter)"
     return f"shares change at {changes}; the table of sources shows their means over {span}"
 
 
