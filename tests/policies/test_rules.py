@@ -405,6 +405,22 @@ def test_shares_after_another_source_has_run_out_count_too(findings):
     assert findings(rule("{max_share: 55%}"), spec % ", on_exhausted: stop") == []
 
 
+def test_a_source_that_runs_out_before_a_step_in_batches_has_run_out(findings):
+    spec = (
+        "batch: {global_size: 8}\n"
+        "mix:\n"
+        "  schedule:\n"
+        "    - {at: 0, shares: {a: 0.5, b: 0.5}}\n"
+        "    - {at: {batches: 50}, shares: {b: 0.5, c: 0.5}}\n"
+        "dataset:\n"
+        "  - {name: a, shards: x.tar, samples: 100, max_passes: 1, on_exhausted: drop}\n"
+        "  - {name: b, shards: y.tar, samples: 100}\n"
+        "  - {name: c, shards: z.tar, samples: 100}\n"
+    )
+    messages = [found[-1] for found in findings(rule("{max_share: 60%}"), spec)]
+    assert "`r`: the share of `b` is 100% after `a` has reached `max_passes`" in messages  # in batch 25
+
+
 @pytest.mark.parametrize("ramp", ["", ", ramp: linear"])
 def test_shares_of_steps_after_a_source_has_run_out_count_too(findings, ramp):
     spec = (

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from wdspec.base.errors import UsageError
 from wdspec.policies.places import count_shards
 from wdspec.spec.build import Composition
+from wdspec.spec.rules.batches import least_global_batch
 from wdspec.spec.spec import Source
 
 
@@ -56,8 +57,9 @@ def list_shares(composition: Composition) -> list[Shares] | str:
     try:
         found = [Shares(effective_shares(spec.dataset, spec.mix, count, given), when) for given in steps]
         if any(source.max_passes is not None and source.on_exhausted == "drop" for source in spec.sources):
-            starts = dict(scheduled_shares(spec, count))
-            limits, exhausted = limit_passes(spec, starts, 1)
+            size = least_global_batch(composition) or 1
+            starts = dict(scheduled_shares(spec, count, size))
+            limits, exhausted = limit_passes(spec, starts, size)
             for at, shares in limits.items():
                 gone = [each for each in exhausted if each.start <= at]
                 if gone:
