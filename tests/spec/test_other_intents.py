@@ -337,3 +337,10 @@ def test_a_renamed_source_has_the_name_to_keep(tmp_path: Path, monkeypatch: pyte
             f"dataset: [{{name: {name}, shards: 's3://b/a-{{0..3}}.tar'}}]\n"
         )
     assert "write `name: old` to keep that of `old`" in within("diff", "old.yaml", "new.yaml")[0]
+
+
+def test_an_epoch_of_samples_with_windows_is_one_problem():
+    pair = [{"name": name, "shards": f"{name}.tar", "weight": 1, "samples": 500} for name in "ab"]
+    batch = {"window": 8, "pack": {"fields": ["ids"], "length": 64}}
+    found = wdspec.validate({"dataset": pair, "batch": batch, "epoch": 40e3})
+    assert [each.code for each in found] == ["E331"]

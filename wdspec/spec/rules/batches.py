@@ -370,6 +370,8 @@ def epoch_samples(composition: Composition) -> int | None:
     epoch, spec = composition.spec.epoch, composition.spec
     if epoch is None or spec.is_pass:
         return None
+    if epoch.samples and spec.batch is not None and spec.batch.has_windows:
+        return None  # E331
     if epoch.samples:
         return epoch.samples
     each = least_global_batch(composition)
