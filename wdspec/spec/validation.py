@@ -16,7 +16,7 @@ from wdspec.base.errors import did_you_mean, nearest
 from wdspec.spec.language.advice import KEYS, KEYS_IN, advice_on, first_sentence, remedy
 from wdspec.spec.language.effects import OF_SOURCES, inner_model, named_model
 from wdspec.spec.language.making import STEPS, step_meant
-from wdspec.spec.language.options import LoaderOptions
+from wdspec.spec.language.options import LoaderOptions, MixOptions
 from wdspec.spec.language.values import Model
 from wdspec.spec.problems import Problems, describe
 from wdspec.spec.spec import Source, SourceOptions, Spec
@@ -260,7 +260,9 @@ def _home_of(name: str) -> str:
     if name in keys_of(Spec):
         return f"`{name}` belongs at the top level"
     if name in keys_of(Source):
-        return f"`{name}` belongs in a source"
+        return f"`{name}` belongs in a source" + ", or in `defaults:` for all of them" * (
+            name in keys_of(SourceOptions)
+        )
     homes = [key for key, inner in maps_of(Spec).items() if name in keys_of(inner)]
     return f"`{name}` belongs in `{homes[0]}`: `{homes[0]}: {{{name}: …}}`" if len(homes) == 1 else ""
 
@@ -275,11 +277,13 @@ def _hint(name: str, model: type[Model], known: tuple[str, ...], value: Node) ->
         return f"`{name}` belongs at the top level, not in a source"
     if model is Spec and name in keys_of(Source):
         if name in keys_of(SourceOptions):
-            return f"`{name}` belongs in a source, or in `defaults:` for all of them"
+            return _home_of(name)
         return f"put it in a source, under `dataset:`: `- {name}: …`"
     if (model is Spec or issubclass(model, SourceOptions)) and (advice := step_meant(folded, plain(value))):
         return advice
-    if advice := advice_on(folded, model.__name__, value.value if isinstance(value, Scalar) else None):
+    is_share = model is not MixOptions or name in ("weight", "probability") or not _home_of(name)
+    given = value.value if isinstance(value, Scalar) else None
+    if is_share and (advice := advice_on(folded, model.__name__, given)):
         return advice
     meant = _meaning(name, model)
     if model not in (Spec, Source) and meant not in known and (home := _home_of(name)):
