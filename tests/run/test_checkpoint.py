@@ -287,6 +287,29 @@ def test_a_state_of_fewer_ranks_than_there_are_names_the_ranks_that_can_resume_i
         loader.load_state_dict(state)
 
 
+@pytest.mark.parametrize(
+    ("workers", "ranks", "said"),
+    [
+        (4, 1, r"; 4 workers cannot share 2 canonical workers evenly; use 1, 2 \(or 0\), with `elastic"),
+        (3, 5, r"; 5 ranks cannot share .*; 3 workers cannot share 2 canonical workers evenly"),
+        (1, 1, r"; write `elastic: \{ranks: 1, workers: 2\}` in the spec, which keeps the order"),
+    ],
+)
+def test_a_state_of_fewer_workers_names_the_numbers_that_can_resume_it(shards, workers, ranks, said):
+    spec = make_spec(shards, elastic=None)
+    with wdspec.loader(spec, rank=0, world_size=1, num_workers=2) as loader:
+        state = loader.state_dict()
+    with (
+        wdspec.loader(spec, rank=0, world_size=ranks, num_workers=workers) as loader,
+        pytest.raises(wdspec.UsageError, match=said),
+    ):
+        loader.load_state_dict(state)
+    if "write" in said:  # the remedy, followed literally
+        elastic = {"ranks": 1, "workers": 2}
+        with wdspec.loader(make_spec(shards, elastic=elastic), rank=0, world_size=1, num_workers=1) as loader:
+            loader.load_state_dict(state)
+
+
 def test_the_state_of_one_rank_cannot_restore_others(shards):
     spec = make_spec(shards)
     states = []

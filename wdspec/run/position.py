@@ -165,12 +165,20 @@ def _describe_fewer_held(places: set[str]) -> list[str]:
 def _keep_topology(run: Run, written: Mapping[str, int]) -> str:
     """Return how a run resumes a state of another topology."""
     elastic = f"`elastic: {{ranks: {written['ranks']}, workers: {written['workers']}}}` in the spec"
-    try:
-        run.seat.places(Topology(written["ranks"], written["workers"]), run.plan.batching.shared)
-    except UsageError as error:
-        return (
-            f"{error.message}, with {elastic}. To resume on more ranks, write `elastic` before a run starts"
-        )
+    topology, errors = Topology(written["ranks"], written["workers"]), []
+    workers = (
+        run.plan.topology.workers if run.spec.elastic is None else 1
+    )  # else, those of this process are unknown
+    for check in (
+        lambda: run.seat.places(topology, run.plan.batching.shared),
+        lambda: topology.check_workers(workers),
+    ):
+        try:
+            check()
+        except UsageError as error:
+            errors.append(error.message)
+    if errors:
+        return f"{'; '.join(errors)}, with {elastic}. To resume on more, write `elastic` before a run starts"
     return f"write {elastic}, which keeps the order on other topologies (`wdspec simulate` lists them)"
 
 
