@@ -241,6 +241,8 @@ def test_splits_inherit_the_top_and_must_be_chosen(write: Write) -> None:
     write(spec="seed: 5\nbatch: 4\n" + splits)
     with pytest.raises(SpecError, match=r"E103 the spec has splits.*(?s:.*)`train`, `val`"):
         load("spec.yaml")
+    with pytest.raises(SpecError, match="choose one of `train`: write `split='train'`"):
+        load({"splits": {"train": {"dataset": [{"shards": "t.tar"}]}}})
     train, val = load("spec.yaml", split="train"), load("spec.yaml#val")
     assert (train.split, val.split) == ("train", "val")
     assert train.batch

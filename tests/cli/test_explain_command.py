@@ -304,7 +304,7 @@ def test_problems_of_the_spec_are_printed_in_full_and_exit_1(folder):
     )
     _, said = within("explain", "split.yaml", folder=folder, code=1)
     assert "split.yaml:1:1: E103 the spec has splits, but none is chosen" in said
-    assert "`train`, `val`" in said
+    assert "choose one of `train`, `val`: write `split.yaml#train` in place of `split.yaml`" in said
     _, said = within("explain", "missing.yaml", folder=folder, code=1)
     assert "the file does not exist" in said
     _, said = within(

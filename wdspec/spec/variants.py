@@ -43,9 +43,9 @@ def choose_split(
     if split is None and splits is None:
         return top.without("splits")
     if split is None:
-        hint = (
-            f"choose one: {list_names(names)}, for example `{top.origin.name}#{names[0] if names else '…'}`"
-        )
+        name, file = names[0] if names else "NAME", top.origin.name
+        form = f"`split={name!r}`" if top.origin.text is None else f"`{file}#{name}` in place of `{file}`"
+        hint = f"choose one of {list_names(names)}: write {form}"
         problems.add("E103", at or top.key("splits"), "the spec has splits, but none is chosen", hint)
         return None
     held = splits.get(split) if isinstance(splits, MapNode) else None
