@@ -484,7 +484,7 @@ ELSEWHERE = {
     **dict.fromkeys(
         ("E370", "E371", "E395", "W366", "W367", "W368", "W440", "W442", "W455", "W456"), "test_making"
     ),
-    "W457": "test_unmoved",
+    "W458": "test_unmoved",
     **dict.fromkeys(("W443", "W444"), "test_words"),
     **dict.fromkeys(("W446", "W447", "W448", "W449"), "test_hints_for_images"),
     "W457": "test_class_numbers",

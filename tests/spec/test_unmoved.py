@@ -1,4 +1,4 @@
-"""Boxes beside an image that only one split crops with them (W457); the remedy is followed literally."""
+"""Boxes beside an image that only one split crops with them (W458); the remedy is followed literally."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def splits(decode: str, take: str = "json.objects[:].bbox", **keys: Any) -> dict
 
 
 def find(spec: dict[str, Any]) -> list[Any]:
-    return [each for each in check(spec)[1] if each.code == "W457"]
+    return [each for each in check(spec)[1] if each.code == "W458"]
 
 
 @pytest.mark.parametrize(

@@ -370,11 +370,9 @@ def epoch_samples(composition: Composition) -> int | None:
     epoch, spec = composition.spec.epoch, composition.spec
     if epoch is None or spec.is_pass:
         return None
-    if epoch.samples and spec.batch is not None and spec.batch.has_windows:
-        return None  # E331
-    if epoch.samples:
-        return epoch.samples
-    each = least_global_batch(composition)
+    each, batch = least_global_batch(composition), spec.batch
+    if epoch.samples:  # E331 if batches come from windows
+        return epoch.samples if batch is None or (each and batch.group_by is None) else None
     return epoch.batches * each if each and epoch.batches and _has_known_ranks(composition) else None
 
 

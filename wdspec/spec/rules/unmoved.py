@@ -27,7 +27,7 @@ class _Part(NamedTuple):
 
 
 @rule(
-    "W457",
+    "W458",
     "boxes beside an image that is resized",
     "A split crops boxes, points or masks with their image. Another one delivers them as they are, next to an image "
     "that its `decode` or `scale` resizes, crops, flips or turns, so they do not match it. A `crop` with `scale: [1, "
