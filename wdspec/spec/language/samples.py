@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -19,6 +20,7 @@ from pydantic import (
     WithJsonSchema,
     model_serializer,
 )
+from pydantic_core import PydanticCustomError
 
 from wdspec.base.amounts import pluralize
 from wdspec.base.errors import did_you_mean
@@ -42,7 +44,7 @@ _INNER_CAPITAL = re.compile("(?<=[a-z])(?=[A-Z])")
 
 def read_decoder(value: Any) -> Any:
     """Read the name of a decoder, perhaps with options (`rgb8+upright`), or of a function of bytes."""
-    value = values.read_text(value)
+    value = values.read_text(value if isinstance(value, str) else _refuse_options(value))
     if ":" in value:
         return values.read_callable(value)
     base, options = split_decoder(value)
@@ -81,6 +83,41 @@ def read_decoder(value: Any) -> Any:
     except ValueError as error:
         values.refuse("E209", f"{quote(value)}: {error}", "docs/decoders.md has the options, with examples")
     return value
+
+
+def _refuse_options(value: Any) -> Any:
+    """Refuse a map or a list of options with the text that they make; other values are returned."""
+    if isinstance(value, (dict, list, tuple)) and (joined := _join_options(value)):
+        hint = f"options follow the decoder in one text: write `{joined}`"
+        values.refuse("E202", f"expected text, but this is {describe(value)}", hint)
+    return value
+
+
+def _join_options(value: Any) -> str:
+    """The text with the decoder and the options of a map or a list, if there is a decoder that has them all."""
+
+    def flatten(value: Any) -> list[str]:
+        if isinstance(value, dict):
+            return [word for key, each in value.items() for word in flatten_option(str(key), each)]
+        return (
+            [word for each in value for word in flatten(each)]
+            if isinstance(value, (list, tuple))
+            else [str(value)]
+        )
+
+    def flatten_option(key: str, each: Any) -> list[str]:
+        if key in values.DECODERS or isinstance(each, dict):
+            return [key, *(flatten(each) if isinstance(each, (dict, list, tuple)) else [])]
+        if key in ("decoder", "name", "type"):
+            return [str(each)]
+        shown = "x".join(map(str, each)) if isinstance(each, (list, tuple)) else each
+        return [key if each is True else f"{key}={shown}"]
+
+    text = "+".join(flatten(value))
+    for start in ("", f"{DEFAULT_IMAGE_DECODER}+", "audio+", "video+"):
+        with suppress(PydanticCustomError):
+            return str(read_decoder(start + text))
+    return ""
 
 
 def _decoder_forms() -> str:
