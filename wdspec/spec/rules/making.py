@@ -377,7 +377,7 @@ def labels_padded_with_classes(composition: Composition) -> Findings:
     "`unknown: -1` is for `where: class_id >= 0`, which leaves out the samples whose name is no class. Without it, "
     "they are delivered with this number, for which losses fail, on a GPU with an error that does not say why. Losses "
     "leave out -100. If yours leaves out another number, as with `ignore_index=-1`, write `unknown: -100` for both.",
-    keys="make where",
+    keys="make",
     bad="dataset:\n  - {shards: a.jsonl, make: {class_id: {label: topic, names: [news, science], unknown: -1}}}\n",
     good="dataset:\n"
     "  - shards: a.jsonl\n"

@@ -90,9 +90,8 @@ def _apply(row: _Row, holder: Holder, top: Holder) -> Findings:
         inherited = _describe_inherited(node, key, other.keys[-1])
     split = getattr(top.model, "split", None)
     place = f" in the split `{split}`" if split else ""
-    measure = advise_stats(split)
-    hint = inherited or mark.hint.format(key=key, value=value, others=others, place=place, measure=measure)
-    yield Finding(at, f"`{shown}` {verb} {others}", hint)
+    hint = mark.hint.format(key=key, value=value, others=others, place=place, measure=advise_stats(split))
+    yield Finding(at, f"`{shown}` {verb} {others}", inherited or hint)
 
 
 def _describe_inherited(node: Node, *keys: str) -> str:

@@ -321,9 +321,7 @@ def uncounted_passes(composition: Composition) -> Findings:
             found = [key.name for key in source.dropping_keys]
             wanted = f"the number of samples that remain after {list_names(found)}"
             message = f"`max_passes` needs {wanted}, but `stats` counts all"
-            hint = "write `eos` in `tokenize`, so that texts without tokens are kept, too, or " * (
-                "make" in found
-            )
+            hint = "write `eos` in `tokenize`, which keeps texts without tokens, or " * ("make" in found)
             is_counted = all(key.drops and key.drops.when_read for key in source.dropping_keys)
             where = ", the number under `kept` of `wdspec stats SPEC`" * is_counted
             yield Finding(at, message, f"{hint}declare how many remain in `samples`{where}")
