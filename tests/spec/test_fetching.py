@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 import wdspec
+from wdspec.advice.words import steps_in_words
 
 
 def problems(fetch, **more):
@@ -310,3 +311,10 @@ def test_a_wrong_value_is_no_reason_to_miss_the_fields_that_it_would_give(wrong,
 def test_a_field_of_fetch_can_be_renamed():
     source = {"extensions": "json", "rename": {"picture": "image"}}
     assert not problems({"image": ROOT}, source=source, fields="picture")
+
+
+def test_objects_of_a_local_folder_are_not_said_to_be_requested():
+    for root, is_said in (("images/", False), ("s3://bucket/images/", True)):
+        entry = {"image": {"url": "url", "root": root}}
+        spec = wdspec.load({"dataset": [{"shards": "a.jsonl", "fetch": entry}]})
+        assert ("(one request per object)" in steps_in_words(spec.sources[0], spec)) == is_said

@@ -17,6 +17,7 @@ from wdspec.spec.language.making import behind, in_order, names_made
 from wdspec.spec.language.samples import Call
 from wdspec.spec.language.selection import describe_fraction
 from wdspec.spec.spec import Source, Spec
+from wdspec.urls.urls import scheme_of
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,10 @@ def steps_in_words(source: Source, spec: Spec) -> str:
     steps += [f"{made} in windows" for made in _made_in_words(then, source)]
     for name, entry in source.fetch.items():
         place = redacted_urls(" or ".join(entry.hosts) if entry.root is None else entry.root)
-        steps.append(f"fetch {name} from {place} by {entry.url} (one request per object)")
+        is_local = not entry.hosts and entry.root is not None and not scheme_of(entry.root)
+        steps.append(
+            f"fetch {name} from {place} by {entry.url}{' (one request per object)' * (not is_local)}"
+        )
     steps += _made_in_words(source.make.keys() - first - then, source)
     steps += [f"select {name}" for name in source.selects]
     if source.map:
