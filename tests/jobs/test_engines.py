@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import textwrap
 import threading
@@ -14,6 +13,8 @@ import time
 from collections.abc import Iterator
 from contextlib import chdir, contextmanager
 from importlib.util import find_spec
+from multiprocessing import get_context
+from multiprocessing.process import BaseProcess
 
 import pytest
 from click.testing import CliRunner
@@ -25,12 +26,12 @@ from wdspec.cli.cache import cache
 from wdspec.cli.check import check
 from wdspec.cli.dedup import dedup
 from wdspec.cli.lock import lock
+from wdspec.cli.main import main
 from wdspec.cli.process import process
 from wdspec.cli.stats import stats
 from wdspec.jobs import torchrun
 from wdspec.jobs.process import ProcessJob
 
-RUN = [sys.executable, "-c", "from wdspec.cli.main import main; main()", "process"]
 SHARDS = [f"a-00{number}.tar" for number in range(4)]
 MORE = """
     def deadly_once(sample):
@@ -79,9 +80,17 @@ def _signal_handlers():
         signal.signal(number, handler)
 
 
-def start_rank_1(folder, *arguments) -> subprocess.Popen[bytes]:
-    environ = {**os.environ, "RANK": "1", "WORLD_SIZE": "2"}
-    return subprocess.Popen([*RUN, "job.yaml", *arguments], cwd=folder, env=environ)
+def start_rank_1(folder, *arguments) -> BaseProcess:
+    """Rank 1 in a process that is forked: a new one would import for a second."""
+
+    def run() -> None:
+        os.environ |= {"RANK": "1", "WORLD_SIZE": "2"}
+        os.chdir(folder)
+        main(["process", "job.yaml", *arguments])
+
+    other = get_context("fork").Process(target=run)
+    other.start()
+    return other
 
 
 class Place:
@@ -103,7 +112,8 @@ class Place:
             call = ["job.yaml", *arguments, *(self.engine if engine is None else engine)]
             result = CliRunner().invoke(command, [*call, "--format", "json"], standalone_mode=False)
         for other in others:
-            assert other.wait(200) == 0
+            other.join(200)
+            assert other.exitcode == 0
         if isinstance(result.exception, KeyboardInterrupt) or code is None:
             return result
         assert (result.return_value or result.exit_code) == code, result.output
@@ -309,17 +319,18 @@ def test_the_shards_of_a_lost_rank_are_done_by_the_others(job, monkeypatch):
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "2")
     engine = ["--engine", f"torchrun:{job / 'ranks'}"]
-    with start_rank_1(job, *engine) as other:
+    other = start_rank_1(job, *engine)
 
-        def kill():
-            while not (job / "held").exists():
-                time.sleep(0.05)
-            other.send_signal(signal.SIGKILL)
+    def kill():
+        while not (job / "held").exists():
+            time.sleep(0.05)
+        other.kill()
 
-        thread = threading.Thread(target=kill)
-        thread.start()
-        result = call(*engine, "--set", "map=functions:hold_rank_1", "--output", "there")
-        thread.join()
+    thread = threading.Thread(target=kill)
+    thread.start()
+    result = call(*engine, "--set", "map=functions:hold_rank_1", "--output", "there")
+    thread.join()
+    other.join()
     assert result.exit_code == 0, result.output
     for name in SHARDS:
         assert (job / "there" / name).read_bytes() == (job / "here" / name).read_bytes()
