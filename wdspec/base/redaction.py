@@ -16,7 +16,7 @@ import logging
 import re
 import traceback
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from itertools import accumulate
 from typing import Any
@@ -203,8 +203,13 @@ def _secrets(text: str, in_prose: bool) -> list[Span]:
         for pattern in (_NAMED, _HEADER):
             found += [match.span(1) for match in pattern.finditer(text)]
         found += [match.span() for match in _KNOWN_FORMS.finditer(text)]
+    return join_spans(span for span in found if not _is_hidden(text, *span))
+
+
+def join_spans(spans: Iterable[Span]) -> list[Span]:
+    """Return spans in order, without overlaps."""
     joined: list[Span] = []
-    for start, end in sorted(span for span in found if not _is_hidden(text, *span)):
+    for start, end in sorted(spans):
         if joined and start < joined[-1][1]:
             joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
         else:

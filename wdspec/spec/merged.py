@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 from urllib.parse import quote
 
-from wdspec.base.redaction import secrets_in
+from wdspec.base.redaction import join_spans, secrets_in
 from wdspec.spec.build import Composition
 from wdspec.spec.format import documented_keys
 from wdspec.spec.language.companions import OWN_KEYS
@@ -212,7 +212,7 @@ class _Merger:
         spans = secrets_in(text)
         before = f"{key}: " if key else ""
         named = [(start - len(before), end - len(before)) for start, end in secrets_in(before + text)]
-        spans = _join([*spans, *(span for span in named if span[0] >= 0)])
+        spans = join_spans([*spans, *(span for span in named if span[0] >= 0)])
         if not spans and "${" not in text:
             return node
         pieces, at = [], 0
@@ -303,14 +303,3 @@ def _in_order(node: MapNode, order: Iterable[str]) -> MapNode:
     place = {key: number for number, key in enumerate(order)}
     keys = sorted(node.entries, key=lambda key: place.get(key, len(place)))
     return node.with_entries({key: node.entries[key] for key in keys})
-
-
-def _join(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Spans in order, without overlaps."""
-    joined: list[tuple[int, int]] = []
-    for start, end in sorted(spans):
-        if joined and start < joined[-1][1]:
-            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
-        else:
-            joined.append((start, end))
-    return joined

@@ -96,20 +96,12 @@ def _decibels(text: str) -> tuple[float, float]:
     return (low, high) if low >= -100 and high <= 100 else _bad(text, wanted)
 
 
-def _interpolation(text: str) -> str:
-    return text if text in INTERPOLATIONS else _bad(text, f"one of {', '.join(INTERPOLATIONS)}")
-
-
-def _resizer(text: str) -> str:
-    return text if text in RESIZERS else _bad(text, f"one of {', '.join(RESIZERS)}")
+def _one_of(*names: str) -> Callable[[str], str]:
+    return lambda text: text if text in names else _bad(text, f"one of {', '.join(names)}")
 
 
 def _boolean(text: str) -> bool:
     return text == "true" if text in ("true", "false") else _bad(text, "`true` or `false`")
-
-
-def _device(text: str) -> str:
-    return text if text in DEVICES else _bad(text, f"one of {', '.join(DEVICES)}")
 
 
 def _probability(text: str) -> float:
@@ -162,9 +154,9 @@ FRAMING: Mapping[str, Callable[[str], Any]] = {
     "random_resized_crop": _sides,
     "scale": _part,
     "ratio": _range,
-    "interpolation": _interpolation,
+    "interpolation": _one_of(*INTERPOLATIONS),
     "antialias": _boolean,
-    "resizer": _resizer,
+    "resizer": _one_of(*RESIZERS),
     "bucket": _sides,
     "step": _count,
 }
@@ -182,7 +174,7 @@ FINISHING: Mapping[str, Callable[[str], Any]] = {
     "hflip": _probability,
     **COLORING,
     "normalize": _normalization,
-    "device": _device,
+    "device": _one_of(*DEVICES),
 }
 """What happens to images after they are resized."""
 CLIPPING: Mapping[str, Callable[[str], Any]] = {"frames": _count, "fps": _rate, "clip": _seconds}

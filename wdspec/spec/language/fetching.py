@@ -83,24 +83,21 @@ def _read_hosts(value: Any) -> Any:
 
 
 def _read_range(value: Any) -> Any:
-    hint = "write two fields: `bytes: [start, stop]`"
-    if not isinstance(value, (list, tuple)):
-        values.refuse("E202", f"expected a list of two fields, but this is {describe(value)}", hint)
-    if len(value) != 2:
-        values.refuse(
-            "E210", f"a range has two ends, but this list has {pluralize(len(value), 'item')}", hint
-        )
+    _check_pair(value, "fields", "range", "write two fields: `bytes: [start, stop]`")
     return tuple(map(read_origin, value))
+
+
+def _check_pair(value: Any, items: str, noun: str, hint: str) -> None:
+    if not isinstance(value, (list, tuple)):
+        values.refuse("E202", f"expected a list of two {items}, but this is {describe(value)}", hint)
+    if len(value) != 2:
+        message = f"a {noun} has two ends, but this list has {pluralize(len(value), 'item')}"
+        values.refuse("E210", message, hint)
 
 
 def _read_times(value: Any) -> Any:
     hint = "write two times: `seconds: [json.start, json.end]`, or `[start, start + duration]`"
-    if not isinstance(value, (list, tuple)):
-        values.refuse("E202", f"expected a list of two times, but this is {describe(value)}", hint)
-    if len(value) != 2:
-        values.refuse(
-            "E210", f"a time span has two ends, but this list has {pluralize(len(value), 'item')}", hint
-        )
+    _check_pair(value, "times", "time span", hint)
     texts = []
     for each in value:
         is_number = isinstance(each, (int, float)) and not isinstance(each, bool)
