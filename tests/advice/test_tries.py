@@ -17,6 +17,8 @@ import wdspec
 from wdspec.base.trials import Trial, collect
 
 FACTS = {"boxes": [[6, 5, 8, 9]], "kind": "cat", "name": "1.txt"}
+ITEMS = [{"items": [{"box": [1, 2, 3, 4]}, {"class": "cat"}]}, {"items": []}]
+"""Lists of maps, half of which are empty."""
 CROP = {"crop": "jpg", "size": 8, "boxes": {"moved": "json.bxes"}}
 
 
@@ -194,3 +196,45 @@ def test_what_is_collected_does_not_count_for_a_run() -> None:
         for _ in range(25):
             trial.note("x")
     assert [str(each.message) for each in found] == ["20 of 20"]
+
+
+def spec_of_items(folder: Path, make: dict[str, Any], **source: Any) -> Path:
+    path = spec_of(folder, {"make": make, **source})
+    image = (folder / "1.jpg", Image.new("RGB", (12, 10)))
+    image[1].save(image[0])
+    files = [{"jpg": image[0].read_bytes(), "json": json.dumps(each).encode()} for each in ITEMS]
+    write_shard(folder / "a.tar", [(f"{number:04}", files[number % 2]) for number in range(24)])
+    return path
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        {"moved": {"take": "json.items[:].bx"}},
+        {"image": {**CROP, "boxes": {"moved": "json.items[:].bx"}}},
+    ],
+)
+def test_a_path_that_no_item_of_lists_has_is_a_warning(tmp_path: Path, make: dict[str, Any]) -> None:
+    spec_of_items(tmp_path, make, errors="skip")
+    [said] = warnings_of_command(tmp_path, "explain")
+    assert said.startswith(
+        f"`make: {next(iter(make))}` finds no `json.items[:].bx` in any of the first samples; "
+    )
+    assert said.endswith("`json.items[:]` has the keys box, class (did you mean `box`?); correct the path")
+    if "image" not in make:  # whose errors `check` lists, too
+        assert said in warnings_of_command(tmp_path, "check")
+
+
+def test_a_path_that_some_items_have_is_no_mistake(tmp_path: Path) -> None:
+    spec_of_items(tmp_path, {"moved": {"take": "json.items[:].box"}})
+    assert not warnings_of_command(tmp_path, "explain")
+
+
+def test_boxes_that_no_item_has_are_an_error_with_the_names_of_the_items(tmp_path: Path) -> None:
+    path = spec_of_items(tmp_path, {"image": {**CROP, "boxes": {"moved": "json.items[:].bx"}}})
+    with (
+        pytest.raises(wdspec.FieldError, match=r"has the keys box, class \(did you mean `box`"),
+        wdspec.loader(path, num_workers=0) as loader,
+    ):
+        for _ in zip(range(24), loader, strict=False):
+            pass

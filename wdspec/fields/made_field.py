@@ -15,7 +15,7 @@ from wdspec.fields.decode import one_line
 from wdspec.fields.extensions import is_reserved
 from wdspec.fields.scale import Numbers
 from wdspec.spec.language.decoders import library
-from wdspec.spec.language.expressions import MISSING, Path, describe_path
+from wdspec.spec.language.expressions import EACH, MISSING, Path, describe_path
 from wdspec.spec.language.making import Recipe
 from wdspec.steps.files import identify_file
 
@@ -58,6 +58,9 @@ def describe_keys(path: Path, fields: Mapping[str, Any]) -> str:
                 value = json.loads(value)
             except ValueError:
                 return ""
+        if part == EACH and isinstance(value, list):
+            value = {name: each for item in value if isinstance(item, dict) for name, each in item.items()}
+            continue
         if not isinstance(value, dict):
             return ""
         if part not in value:
@@ -69,6 +72,11 @@ def describe_keys(path: Path, fields: Mapping[str, Any]) -> str:
             return f"; `{where}` has the keys {keys}" + f" ({meant})" * bool(meant)
         value = value[part]
     return ""
+
+
+def _lacks_items(path: Path, value: Any) -> bool:
+    """Whether a path leads into the items of a list, and none of them has the value."""
+    return EACH in path and isinstance(value, list) and bool(value) and all(each is None for each in value)
 
 
 class MadeField:
@@ -102,12 +110,12 @@ class MadeField:
         self._trials = {path: Trial(partial(self._describe_lack, path)) for path in self._may_lack()}
 
     def _may_lack(self) -> Iterable[Path]:
-        """The origins without which a sample is no error."""
+        """The origins without which a sample is no error, or the items of a list in it."""
         lacks_any = self._missing == "none" or self.recipe.fills
         return (
             path
             for path in self.origins
-            if path[0] not in self._drawn and (lacks_any or path in self._optional)
+            if path[0] not in self._drawn and (lacks_any or path in self._optional or EACH in path)
         )
 
     def make(
@@ -136,9 +144,10 @@ class MadeField:
         values = [None if each is MISSING else each for each in found]
         lacks_all = all(value is None for value in values)
         for path, trial in self._trials.items():
-            if not trial.is_over:
-                value = values[self.origins.index(path)]
-                trial.note(None if value is not None else self._find_lack(path, {**raw, **(fields or {})}))
+            value = values[self.origins.index(path)]
+            if not trial.is_over and not (EACH in path and isinstance(value, list) and not value):
+                is_lacking = value is None or _lacks_items(path, value)
+                trial.note(self._find_lack(path, {**raw, **(fields or {})}) if is_lacking else None)
         for path, value in zip(self.origins, values, strict=True) if not self.recipe.fills else ():
             if value is None and (lacks_all or path not in self._optional):
                 if self._missing == "none":
@@ -150,6 +159,11 @@ class MadeField:
         try:
             made = self.recipe.call(self._step or self.load(), values, numbers)
         except WdspecError as error:
+            for path, value in zip(self.origins, values, strict=True):
+                if _lacks_items(path, value):
+                    what = f"`make: {self.name}` finds `{describe_path(path)}` in no item of the list"
+                    keys = describe_keys(path, {**raw, **(fields or {})})
+                    raise FieldError(f"{what}{keys}; correct the path", field=self.name) from error
             error.at(field=self.name)
             raise
         except Exception as cause:
@@ -205,8 +219,8 @@ class MadeField:
     def _describe_lack(self, path: Path, samples: int, found: Counter[str]) -> str:
         """Return the warning that none of the first samples has an origin."""
         what = f"`make: {self.name}` finds no `{describe_path(path)}` in any of the first samples"
-        then = self.recipe.without(path)
-        if path not in self._optional and not self.recipe.fills:
+        then = "" if EACH in path else self.recipe.without(path)
+        if path not in self._optional and not self.recipe.fills and EACH not in path:
             *others, last = (f"`{field}`" for field in self.fields)
             then = f"{', '.join(others)} and {last} are None" if others else f"{last} is None"
         keys = found.most_common(1)[0][0]
