@@ -285,3 +285,25 @@ def test_what_a_wrong_step_makes_is_no_misspelt_field():
     make = {"labels": {"label": "txt", "names": ["cat", "dog"], "aliases": {"Dog": "dgo"}, "unknown": -1}}
     source = {"shards": "a.tar", "extensions": "label.txt txt", "make": make, "where": "labels >= 0"}
     assert [problem.code for problem in check({"dataset": [source]})[1]] == ["E203"]
+
+
+@pytest.mark.parametrize(
+    ("field", "key", "value", "written"),
+    [
+        ("image", "kept", "kept", "kept: kept"),
+        ("image", "boxes", {"boxes": "bboxes"}, "boxes: {boxes: bboxes}"),
+        ("image", "hflip", 0.5, "hflip: 0.5"),
+        ("image", "size", [8, 8], "size: [8, 8]"),
+        ("ids", "image_length", 4, "image_length: 4"),
+        ("ids", "labels", "labels", "labels: labels"),
+        ("ids", "file", "model", "file: model"),
+    ],
+)
+def test_a_key_of_a_step_that_is_one_level_too_far_left_is_named(field, key, value, written):
+    make = {**BOXES, **CHAT, key: value}
+    step = "crop" if field == "image" else "chat"
+    make[field] = {name: each for name, each in make[field].items() if name != key}
+    source = {"shards": "a.jsonl", "decode": {"picture": "rgb8"}, "make": make}
+    [problem] = [each for each in check({"dataset": [source]})[1] if each.code == "E202"]
+    assert problem.message == f"`{key}` is a key of `{step}`, not a new field"
+    assert problem.hint == f"indent it, below `{step}` of `{field}`: `{written}`"

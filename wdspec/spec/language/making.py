@@ -1222,10 +1222,24 @@ def read_making(value: Any) -> Any:
         if name in STEPS and not isinstance(entry, (dict, Recipe)):
             hint = hint_of(value)
             values.refuse("E202", f"`{name}` is a step here, but the keys of `make` are the new fields", hint)
+        _refuse_outdented(value, name)
         values.read_field_pattern(name)
         if ";" in name or name.startswith("__"):
             values.refuse("E215", f"{quote(name)} cannot be the name of a new field", "choose another name")
     return value
+
+
+def _refuse_outdented(making: Mapping[Any, Any], name: Any) -> None:
+    """Refuse an entry that names no step and is a key of another entry's step, one level too far left."""
+    entry = making[name]
+    if isinstance(entry, Recipe) or (isinstance(entry, dict) and any(key in STEPS for key in entry)):
+        return
+    for field, other in reversed([*making.items()]):
+        step = step_of(other) if isinstance(other, dict) else None
+        if step is not None and name not in other and name in STEPS[step].model_fields:
+            written = f"{name}: {_as_yaml(entry)}"
+            hint = f"indent it, below `{step}` of `{field}`: `{written}`"
+            values.refuse("E202", f"`{name}` is a key of `{step}`, not a new field", hint, name)
 
 
 class _MayLeaveOut:
