@@ -82,6 +82,14 @@ def test_the_mask_token_is_looked_up_too(here):
     assert [each.code for each in problems("t.json", "[MAKS]", step)] == ["E385"]
 
 
+def test_the_token_of_images_is_looked_up_too(here):
+    tokenizers_made.trained("bpe").save("t.json")
+    step = "chat: messages, images: pictures, image_token"
+    assert [each.code for each in problems("t.json", "<img>", step)] == ["E385"]
+    known = Tokenizer.from_file("t.json").get_added_tokens_decoder()
+    assert problems("t.json", next(iter(known.values())).content, step) == []
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -194,8 +194,8 @@ def defaults_of_null(composition: Composition) -> Findings:
     "a file of a step that is not here",
     "A step of `make` names a file or a folder on this machine that does not exist: a tokenizer, a chat template or "
     "the names of classes. Paths are relative to the spec. Reading raises an error. If the spec is only read "
-    "elsewhere, ignore this warning. Of a file that exists, only `eos` and `mask_token` are looked up (E385); `wdspec "
-    "explain` loads it.",
+    "elsewhere, ignore this warning. Of a file that exists, only `eos`, `mask_token` and `image_token` are looked up "
+    "(E385); `wdspec explain` loads it.",
     keys="make",
     bad="dataset:\n  - {shards: a.jsonl, make: {ids: {tokenize: text, file: missing/tokenizer.json}}}\n",
     good="dataset:\n  - {shards: a.jsonl, make: {class_id: {label: topic, names: [news, science]}}}\n",

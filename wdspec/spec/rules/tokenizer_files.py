@@ -16,7 +16,7 @@ from wdspec.spec.problems import list_names
 from wdspec.spec.rules.making import makes_of
 from wdspec.spec.rules.rule import Finding, Findings, rule
 
-_OPTIONS = ("eos", "mask_token")
+_OPTIONS = ("eos", "mask_token", "image_token")
 """The options of steps that are the text of a token."""
 
 
