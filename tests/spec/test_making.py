@@ -307,3 +307,38 @@ def test_a_key_of_a_step_that_is_one_level_too_far_left_is_named(field, key, val
     [problem] = [each for each in check({"dataset": [source]})[1] if each.code == "E202"]
     assert problem.message == f"`{key}` is a key of `{step}`, not a new field"
     assert problem.hint == f"indent it, below `{step}` of `{field}`: `{written}`"
+
+
+@pytest.mark.parametrize(
+    ("make", "wanted", "hint"),
+    [
+        (BOXES, "kept", "write `kept: kept` in `crop` of `image`, which then makes it"),
+        (CHAT, "labels", "write `labels: labels` in `chat` of `ids`, which then makes it"),
+        (
+            {"image": {**BOXES["image"], "kept": "places"}},
+            "kept",
+            "`crop` of `image` makes it under the name `places`",
+        ),
+    ],
+)
+def test_a_field_that_an_option_of_a_step_would_make_has_the_option_as_a_remedy(make, wanted, hint):
+    make = {name: {key: each for key, each in step.items() if each != wanted} for name, step in make.items()}
+    source = {
+        "shards": "a.tar",
+        "extensions": "picture json messages",
+        "decode": {"picture": "rgb8"},
+        "make": make,
+    }
+    fields = [*make, wanted]
+    [problem] = [each for each in check({"dataset": [source], "fields": fields})[1] if each.code == "E308"]
+    assert problem.hint.startswith(hint)
+
+
+def test_the_options_that_name_a_further_field_are_those_of_results():
+    for step in making.Recipe.__subclasses__():
+        named = {
+            name
+            for name, field in step.model_fields.items()
+            if "A further field" in (field.description or "")
+        }
+        assert named == {*step.further}

@@ -98,6 +98,8 @@ class Recipe(values.Model):
     """Whether it mixes a value with another one, and does nothing where there is none."""
     paths: ClassVar[tuple[str, ...]] = ()
     """The options that are the paths of files."""
+    further: ClassVar[tuple[str, ...]] = ()
+    """The options that are the name of a further field."""
     delivers: ClassVar[str] = ""
     """The type in which arrays are delivered, if they are held in a smaller one until then."""
 
@@ -206,6 +208,7 @@ class Tokenize(Recipe):
 
     step = "tokenize"
     factory = "wdspec.steps.tokenize:make_tokenizer"
+    further = ("type_ids", "labels")
     needs = ("tokenizers",)
     paths = ("file",)
     delivers = "int64"
@@ -282,6 +285,7 @@ class MaskTokens(Recipe):
 
     step = "mask_tokens"
     factory = "wdspec.steps.mask_tokens:make_mask_tokens"
+    further = ("labels",)
     needs = ("tokenizers",)
     draws = True
     paths = ("file",)
@@ -448,6 +452,7 @@ class Chat(Recipe):
 
     step = "chat"
     factory = "wdspec.steps.chat:make_chat"
+    further = ("labels",)
     needs = ("tokenizers", "jinja2")
     paths = ("file", "template")
     delivers = "int64"
@@ -691,6 +696,7 @@ class Crop(Recipe):
 
     step = "crop"
     factory = "wdspec.fields.codecs.cropping:make_crop"
+    further = ("kept",)
     makes_media = True
     draws = True
 
@@ -953,6 +959,7 @@ class ImageMixing(Recipe):
 
     draws = True
     mixes = True
+    further = ("soft_target", "share")
 
     other: Origin = Field(
         description="The other image, such as `partner.jpg`. Where it is null, the image stays as it is."

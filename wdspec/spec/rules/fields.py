@@ -323,14 +323,15 @@ def absent_fields(composition: Composition) -> Findings:
     if composition.top.get("map") is not None or composition.top.get("map_batches") is not None:
         return
     known = [
-        (leaf.name, fields)
+        (leaf.name, fields, source)
         for leaf, source in right_sources(composition, *OF_FIELDS)
         if source.missing != "none" and (fields := visible_fields(source)) is not None
     ]
     for at, entry in _find_wanted(composition, "fields", "to_tuple"):
-        for name, fields in known:
+        for name, fields, source in known:
             if not _could_have(entry, fields):
                 hint = f"it has {list_names(fields, 8)}; rename one, or write `missing: none`"
+                hint = _advise_result(entry, source) or hint
                 yield Finding(at, f"samples of `{name}` never have the field `{entry}`", hint)
                 break
         for leaf, source in right_sources(composition, "extensions", "rename", "map", "tags"):
@@ -341,6 +342,18 @@ def absent_fields(composition: Composition) -> Findings:
                 )
                 yield Finding(at, message, f"write `{new[0]}`")
                 break
+
+
+def _advise_result(entry: str, source: Source) -> str:
+    """What makes a step make a further field that has the name of one of its options; empty if none does."""
+    for name, recipe in source.make.items():
+        for option in recipe.further:
+            written = getattr(recipe, option)
+            if option == entry and not written:
+                return f"write `{option}: {option}` in `{recipe.step}` of `{name}`, which then makes it"
+            if option == entry and isinstance(written, str):
+                return f"`{recipe.step}` of `{name}` makes it under the name `{written}`: write that"
+    return ""
 
 
 @rule("E308", keys="to_tuple")
