@@ -416,6 +416,15 @@ def test_samples_that_are_dropped_late_are_warned_about(keys):
     assert [problem.code for problem in wdspec.validate(spec) if problem.code.startswith("W41")] == ["W410"]
 
 
+def test_samples_whose_objects_are_lost_are_left_out_by_their_keys():
+    fetch = {"image": {"url": "txt", "root": "images/", "missing": "skip"}}
+    spec = {"dataset": [{"name": "a", "shards": "a.tar", "fetch": fetch}], **TRAINING}
+    [problem] = [problem for problem in wdspec.validate(spec) if problem.code == "W410"]
+    assert problem.hint.startswith(
+        "leave out the keys that `check` lists by `exclude`, or leave out `__mask__`"
+    )
+
+
 def test_a_source_that_cannot_be_shuffled_is_warned_about():
     spec = {"dataset": [{"name": "a", "shards": "a.tar", "order": "sequential", "shuffle": 0}], **TRAINING}
     assert [problem.code for problem in wdspec.validate(spec)] == ["W411"]

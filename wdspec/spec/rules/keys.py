@@ -154,10 +154,12 @@ def _reads_values(source: Source, key: str) -> bool:
 @rule(
     "W410",
     "samples of a training epoch that are dropped late",
-    "`select`, `missing: skip` and partners with `missing: skip` drop samples after they have been given a place in a "
-    "batch. In a pass, this place is then filled with a copy of another sample whose `__mask__` is false, so batches "
-    "have fewer real samples than their size, and a loss that ignores `__mask__` counts copies. Drop these samples by "
-    "`where`, which `wdspec stats` counts, or when the shards are written.",
+    "`select`, `missing: skip` and partners and objects (`fetch`) with `missing: skip` drop samples after they have "
+    "been given a place in a batch. In a pass, this place is then filled with a copy of another sample whose "
+    "`__mask__` is false, so batches have fewer real samples than their size, and a loss that ignores `__mask__` "
+    "counts copies. Drop these samples by `where`, which `wdspec stats` counts, or when the shards are written. "
+    "Whether an object exists is only known when it is read: `wdspec check` lists the samples whose objects are lost, "
+    "and `exclude` leaves out their keys.",
     keys="reshuffle",
     bad="epoch: {pass: drop, reshuffle: true}\ndataset:\n  - {shards: a.tar, select: 'lib:is_good'}\n",
     good="epoch: {pass: drop, reshuffle: true}\ndataset:\n  - {shards: a.tar}\n",
@@ -171,9 +173,9 @@ def late_drops(composition: Composition) -> Findings:
             message = f"the samples that {shown} drops leave padding in batches of an epoch with `reshuffle`"
             if "make" in found:
                 message += "; these are texts without tokens, unless the tokenizer adds some, such as `[CLS]`"
-            hint = (
-                "use `where` with `stats`, or leave out `__mask__` samples in the loss, as `SpecTrainer` does"
-            )
+            earlier = "leave out the keys that `check` lists by `exclude`" if found == ["fetch"] else ""
+            earlier = earlier or "use `where` with `stats`"
+            hint = f"{earlier}, or leave out `__mask__` samples in the loss, as `SpecTrainer` does"
             yield Finding(leaf.node.key_or_self(found[0].split(".")[0]), message, hint)
 
 
