@@ -305,11 +305,21 @@ def test_a_placeholder_in_the_text_of_a_message_stands_for_an_image(tmp_path: Pa
     assert (tokens.labels == IGNORED).sum() == 2
 
 
+def test_an_image_that_is_null_has_no_placeholder_and_no_tokens(tmp_path: Path) -> None:
+    chat = chat_of(tmp_path, "qwen2_5", "qwen", image_token="<|image_pad|>")
+    messages = [{"role": "user", "content": "<|image_pad|> and <|image_pad|>"}, ANSWER]
+    pad = Tokenizer.from_str(train("byte-level", "qwen")).token_to_id("<|image_pad|>")
+    for length in (3, [2, 9, 4]):
+        tokens = chat(messages, images=["a", None, "b"], image_length=length)
+        assert (tokens.ids == pad).sum() == 6
+
+
 @pytest.mark.parametrize(
     ("images", "length", "message"),
     [
         (["a", "b"], 3, r"have 1 placeholder `<\|image_pad\|>` for 2 images; each image needs one"),
         (None, 3, r"have 1 placeholder `<\|image_pad\|>` for 0 images"),
+        ([None], 3, r"have 1 placeholder `<\|image_pad\|>` for 0 images, as 1 of 1 are null"),
         ("a", 0, "`image_length` is a number of tokens, or a list .* this is 0 for 1 image"),
         ("a", [1, 2], r"this is \[1, 2\] for 1 image"),
         ("a", "256", "this is '256'"),

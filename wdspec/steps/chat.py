@@ -85,7 +85,7 @@ class Chat:
             messages: mappings with `role` and `content`, or `from` and `value`; with a prompt, also an answer as text.
             prompt: messages before them, which have no loss; before an answer as text, also a question as text.
             tools: JSON schemas of functions that the assistant may call: a list, or its JSON text.
-            images: the images of the conversation. The text must have as many placeholders.
+            images: the images of the conversation. The text must have as many placeholders; null items have none.
             image_length: how many tokens stand for an image, or a list with one number for each.
 
         Raises:
@@ -203,10 +203,14 @@ class Chat:
         count = int(places.sum())
         if count != number:
             why = ", as `images` is null in this sample, or missing" if images is None else ""
+            if isinstance(images, (list, tuple)) and (lost := len(images) - number):
+                why = f", as {lost} of {len(images)} are null"
             raise FieldError(
                 f"the messages have {pluralize(count, 'placeholder')} `{self._image_token}` for "
                 f"{pluralize(number, 'image')}{why}; each image needs one"
             )
+        if isinstance(images, (list, tuple)) and np.ndim(length) == 1 and len(length) == len(images):
+            length = [each for each, image in zip(length, images, strict=True) if image is not None]
         lengths = np.asarray(length)
         if lengths.ndim == 0:
             lengths = lengths.repeat(count)
@@ -280,10 +284,8 @@ def is_prose(value: Any) -> bool:
 
 
 def count_images(images: Any) -> int:
-    """Return how many images a value has: the items of a list, otherwise one; none if it is null."""
-    if images is None:
-        return 0
-    return len(images) if isinstance(images, (list, tuple)) else 1
+    """Return how many images a value has: the items of a list that are not null, otherwise one; none if it is null."""
+    return sum(each is not None for each in (images if isinstance(images, (list, tuple)) else [images]))
 
 
 class Encoder:
