@@ -337,3 +337,64 @@ def test_joined_and_looked_up_samples_are_checked_again_only_after_a_change_of_t
     assert (
         json.loads(out)["sources"]["a"]["as_locked"] == 0
     )  # a lock does not say what was found of their parts
+
+
+_CLASSES = "make: {number: {label: txt, names: [x, xx, xxx], unknown: -1}}"
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "named"),
+    [
+        ((_CLASSES, "number >= 0"), (_CLASSES, "number >= 1"), "`where`"),
+        ((_CLASSES, "number >= 0"), (_CLASSES.replace("xx,", "xx,y,"), "number >= 0"), "`make: number`"),
+        ((_CLASSES, "number >= 0"), (f"extensions: txt json\n  {_CLASSES}", "number >= 0"), "`extensions`"),
+        ((_CLASSES, "number >= 0"), (_CLASSES, "number >= 0"), ""),
+        ((_CLASSES, "txt.length > 1"), (_CLASSES.replace("xx,", "xx,y,"), "txt.length > 1"), ""),
+    ],
+)
+def test_a_selection_that_has_changed_since_it_was_counted_is_said_by_validate_and_by_a_run(
+    folder, before, now, named
+):
+    def write(source, where):
+        write_spec(
+            folder,
+            source,
+            f"  where: {where}",
+            "epoch: {pass: pad, reshuffle: true}\nstats: s.json\nbatch: 1",
+        )
+
+    write(*before)
+    measure(folder)
+    write(*now)
+    said = within("validate", "s.yaml", folder=folder)[0]
+    message = f"W108 sources whose kept samples were counted with another {named}: `a`"
+    assert ("W108" in said, message in said) == (bool(named), bool(named)), said
+    spec = wdspec.load(folder / "s.yaml")
+    if not named:
+        wdspec.plan(spec)
+        return
+    with pytest.raises(wdspec.UsageError, match=f"as {named} changed since they were counted"):
+        wdspec.plan(spec)
+    within("stats", "s.yaml", folder=folder)  # the remedy
+    assert "W108" not in within("validate", "s.yaml", folder=folder)[0]
+    wdspec.plan(wdspec.load(folder / "s.yaml"))
+
+
+def test_a_selection_that_was_not_counted_is_said_by_validate_if_a_run_needs_the_count(folder):
+    top = "epoch: {pass: pad, reshuffle: true}\nstats: s.json\nbatch: 1"
+    write_spec(folder, "", "", top)
+    measure(folder)
+    write_spec(folder, "where: txt.length > 1", "", top)
+    said = within("validate", "s.yaml", folder=folder)[0]
+    assert "W108 sources of which no one counted how many samples `where` or `keys_of` keeps: `a`" in said
+    write_spec(folder, "where: txt.length > 1", "", "stats: s.json\nbatch: 1\nepoch: 4")
+    assert "W108" not in within("validate", "s.yaml", folder=folder)[0]
+
+
+def test_a_count_with_a_digest_of_an_older_version_stays_valid(folder):
+    write_spec(folder, "where: txt.length > 1")
+    spec = wdspec.load(folder / "s.yaml")
+    source = spec.sources[0]
+    before = reading._digest(reading._describe_choice(spec, source, {}))
+    assert reading.is_same_selection(before, spec, source, {})
+    assert reading.changed_selection(before, spec, source, {}) == []

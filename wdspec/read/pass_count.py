@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from wdspec.base.amounts import pluralize
+from wdspec.base.amounts import join_names, pluralize
 from wdspec.base.errors import ShardError, UsageError, warn_user
 from wdspec.base.progress import progress
 from wdspec.formats.samples import no_field, only_key
@@ -27,7 +27,7 @@ from wdspec.read.windows import WindowPlanner
 from wdspec.shards.lock import find_measured
 from wdspec.shards.shards import Shards, read_measurements
 from wdspec.spec.measurements import MeasuredShard, Measurements, SampleCosts
-from wdspec.spec.reading import digest_costing, is_same_selection
+from wdspec.spec.reading import changed_selection, digest_costing, is_same_selection
 from wdspec.spec.spec import Source, Spec
 from wdspec.urls.urls import ShardUrl
 
@@ -118,10 +118,12 @@ def _choose_counted(
     if measured is not None and measured.keeping and is_same_selection(measured.keeping, spec, source, files):
         return "all", selection
     if spec.reshuffles and selection.by_value is not None:
+        keeping = "" if measured is None else measured.keeping
+        changed = changed_selection(keeping, spec, source, files)
         raise UsageError(
-            "how many samples `where`, `keys_of` or `subset` keeps is not in the file that `stats:` names, and must be "
-            "known before an epoch with `reshuffle` starts; run `wdspec stats SPEC`, which says why if it cannot count "
-            "them",
+            "how many samples `where`, `keys_of` or `subset` keeps is not in the file that `stats:` names"
+            f"{f', as {join_names(changed)} changed since they were counted' if changed else ''}, and must be known "
+            "before an epoch with `reshuffle` starts; run `wdspec stats SPEC`, which says why if it cannot count them",
             source=source.name,
         )
     return ("", None) if selection.by_key is None else ("keys", selection.by_key)

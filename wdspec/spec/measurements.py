@@ -17,7 +17,14 @@ from typing import Any, NamedTuple
 from wdspec.base.errors import UsageError
 from wdspec.spec.files import MOST_DATA, Library, read_from_disk, reason_of
 from wdspec.spec.problems import Problems, advise_stats, list_names
-from wdspec.spec.reading import changed_keys, digest_costing, digest_shards, split_costing
+from wdspec.spec.reading import (
+    changed_keys,
+    changed_selection,
+    digest_costing,
+    digest_keeping,
+    digest_shards,
+    split_costing,
+)
 from wdspec.spec.sources import Draft
 from wdspec.spec.spec import Source, Spec
 from wdspec.spec.tree import Node
@@ -410,6 +417,7 @@ def fill_in_measurements(
         if misfit is not None:
             misfits.setdefault(misfit, []).append(leaf.name)
         elif measured is not None:
+            misfits.setdefault(_find_selection_misfit(measured, spec, leaf.model), []).append(leaf.name)
             _compare_numbers(measured, spec, leaf, named, problems)
             leaf.model = _fill_in(measured, spec, leaf.model)
             if measured.cost is not None and leaf.model.mean_cost is None:
@@ -428,6 +436,21 @@ def find_costs_misfit(measured: MeasuredSource, spec: Spec, source: Source) -> s
         return ""
     changed = changed_keys(split_costing(measured.costing)[0], costing) if "=" in measured.costing else []
     return f"sources whose costs were measured with another {' and '.join(changed) or 'version of wdspec'}"
+
+
+def _find_selection_misfit(measured: MeasuredSource, spec: Spec, source: Source) -> str:
+    """Which kind of sources this one is, whose kept samples were counted in another way; empty if the spec needs none.
+
+    Files that a selection reads, such as lists of keys, are not compared.
+    """
+    if measured.keeping and digest_keeping(spec, source, {}):
+        if changed := changed_selection(measured.keeping, spec, source, None):
+            return f"sources whose kept samples were counted with another {' and '.join(changed)}"
+    elif (
+        spec.reshuffles and (source.where or source.keys_of) and not measured.costing and not measured.keeping
+    ):
+        return "sources of which no one counted how many samples `where` or `keys_of` keeps"
+    return ""
 
 
 def _fill_in(measured: MeasuredSource, spec: Spec, source: Source) -> Source:

@@ -164,27 +164,45 @@ def digest_decoding(spec: Spec, source: Source, files: Mapping[str, str] = NO_FI
 
 
 def digest_keeping(spec: Spec, source: Source, files: Mapping[str, str]) -> str:
-    """Return a digest of what chooses samples of a source; empty if nothing does.
+    """Return digests of what chooses samples of a source, by key, as `digest_shards` does; empty if nothing does.
 
     Args:
         spec: the spec.
         source: the source.
         files: as in `describe_reading`.
     """
+    return _digest_each(_describe_choice(spec, source, files))
+
+
+def _describe_choice(spec: Spec, source: Source, files: Mapping[str, str]) -> dict[str, Any]:
     if not (source.copies % 1 or any(getattr(source, key) for key in selecting_keys().values())):
-        return ""
+        return {}
     names = source.selecting_fields(spec.costs)
     found = _describe_keeping(spec, source, files)
     if source.decode is not None and not source.lookup:  # any value may be looked up
         origins = [each for made in behind(source.make, names) for each in names_in(source.make[made])]
         found["decode"] = _decoding_of(source, source.decode, (*names, *origins))
-    return _digest(found)
+    return found
 
 
 def is_same_selection(keeping: str, spec: Spec, source: Source, files: Mapping[str, str]) -> bool:
-    """Return whether a digest is that of what chooses samples of a source; older ones have all entries of `decode`."""
-    now = digest_keeping(spec, source, files)
-    return keeping == now or bool(now and keeping == _digest(_describe_keeping(spec, source, files)))
+    """Return whether a digest is that of what chooses samples of a source; older ones are not by key, or have all
+    entries of `decode`."""
+    now = _describe_choice(spec, source, files)
+    older = (_digest(now), _digest(_describe_keeping(spec, source, files))) if now else ()
+    return keeping in (_digest_each(now), *older)
+
+
+def changed_selection(keeping: str, spec: Spec, source: Source, files: Mapping[str, str] | None) -> list[str]:
+    """Return the keys in which what chooses samples differs from a result of `digest_keeping`, as messages name them.
+
+    Args:
+        files: as in `describe_reading`; None if they are unknown, and the same.
+    """
+    now = digest_keeping(spec, source, files or {})
+    if files is None:
+        keeping = " ".join(each for each in keeping.split() if not each.startswith(_FILES))
+    return changed_keys(keeping, now) if "=" in keeping else []
 
 
 def _describe_keeping(spec: Spec, source: Source, files: Mapping[str, str]) -> dict[str, Any]:
