@@ -1,6 +1,7 @@
 """A missing field: the error names the files that samples have, and those of the same format."""
 
 import io
+import json
 import tarfile
 
 import pytest
@@ -57,3 +58,24 @@ def test_an_alternative_that_differs_in_letter_case_alone_is_a_warning(extension
 
 def test_other_alternatives_are_no_problem():
     assert not check({"dataset": [{"shards": "a.tar", "extensions": "jpg;jpeg;png txt"}]})[1]
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"extensions": "png"}, "`png;other` in `extensions`"),
+        (
+            {"extensions": "png", "rename": {"image": "png"}},
+            "`image: png;other` in `rename` and `png;other` in `extensions`",
+        ),
+    ],
+)
+def test_an_alternative_is_written_in_each_key_that_names_the_field(tmp_path, keys, said):
+    files = ["0.jpg", "0.cls"]
+    with pytest.raises(wdspec.WdspecError, match=f"write {said}, or set"):
+        read(tmp_path, files, **keys)
+    assert read(
+        tmp_path,
+        files,
+        **{key: json.loads(json.dumps(each).replace("png", "png;jpg")) for key, each in keys.items()},
+    )

@@ -25,13 +25,21 @@ from wdspec.spec.language.joins import UNJOINED
 
 _GLOB_SIGNS = re.compile(r"[*?\[]")
 
-ADD_ALTERNATIVE = "add an alternative with `;`"
-"""What to do about a field that a sample lacks, if nothing more is known."""
+
+def add_alternative(name: str, naming: Naming) -> str:
+    """Say which keys to change, so that a field that a sample lacks can come from another file or column."""
+    if naming.extensions.entries is None and name not in naming.rename:
+        return f"name another one that has it, as in `rename: {{{name}: {name};other}}`"
+    return f"add an alternative: write {place_alternative(name, naming, 'other')}"
 
 
-def name_another(name: str) -> str:
-    """Say how a field that no key names yet can come from another file or column."""
-    return f"name another one that has it, as in `rename: {{{name}: {name};other}}`"
+def place_alternative(name: str, naming: Naming, other: str) -> str:
+    """Return what to write in `rename` and `extensions` to take a field from another file as well."""
+    new = next((new for new, olds in naming.rename.items() if name in (new, *olds)), None)
+    written = ";".join((*(naming.rename[new] if new else (name,)), other))
+    places = [f"`{new}: {written}` in `rename`"] if new else []
+    places += [f"`{written}` in `extensions`"] if naming.extensions.entries is not None or not new else []
+    return " and ".join(places)
 
 
 @dataclass(frozen=True)
@@ -337,9 +345,7 @@ class Naming:
             needed = "required ones" if self.extensions.entries is None else "fields that `extensions` needs"
             unread = f" of the {needed}; others are not read (`wdspec ls` lists them)"
         dotted = next((each for each in stored if each.startswith(f"{name}.")), None)
-        remedy = f"write `rename: {{{name}: {dotted}}}`" if dotted else ADD_ALTERNATIVE
-        if not dotted and self.extensions.entries is None and name not in self.rename:
-            remedy = name_another(name)
+        remedy = f"write `rename: {{{name}: {dotted}}}`" if dotted else add_alternative(name, self)
         return FieldError(
             f"the sample has no field {name!r}{others}: {reason}, and it has {has}{unread}; "
             f"{remedy}, or set `missing: skip` or `missing: none`",

@@ -14,13 +14,13 @@ from wdspec.base.errors import FieldError, SpecError, WdspecError, nearest, warn
 from wdspec.base.user_code import secure_mode
 from wdspec.fields.decode import DecodeRules, FieldDecoder, one_line
 from wdspec.fields.extensions import (
-    ADD_ALTERNATIVE,
     Extensions,
     Naming,
     NamingWithAsides,
+    add_alternative,
     is_reserved,
     listed_fields,
-    name_another,
+    place_alternative,
 )
 from wdspec.fields.memory import current
 from wdspec.fields.scale import Numbers
@@ -337,21 +337,17 @@ class SampleFields:
         message = error.message
         if has_it:
             remedy = "the shard has it, but this sample lacks it, or has null; set"
-            for other in (ADD_ALTERNATIVE, name_another(name)):
-                message = message.replace(f"{other}, or set", remedy)
+            message = message.replace(f"{add_alternative(name, self.naming)}, or set", remedy)
         if unread:
             has_extensions = self.naming.extensions.entries is not None
             why = "`extensions` leaves out" if has_extensions else "nothing asks for"
             message += f". Samples also have {listed_fields(unread[:20])}, which {why}"
             dotted = next((suffix for suffix in unread if suffix.startswith(f"{name}.")), None)
             if dotted is not None and not has_extensions:
-                for remedy in (ADD_ALTERNATIVE, name_another(name)):
-                    message = message.replace(remedy, f"write `rename: {{{name}: {dotted}}}`")
+                remedy = add_alternative(name, self.naming)
+                message = message.replace(remedy, f"write `rename: {{{name}: {dotted}}}`")
         if same:
-            place, entry = ("rename", f"{name}: ") if name in self.naming.rename else ("extensions", "")
-            message += (
-                f". Write `{entry}{';'.join((*olds, same[0]))}` in `{place}` to take `{same[0]}` as well"
-            )
+            message += f". Write {place_alternative(name, self.naming, same[0])} to take `{same[0]}` as well"
         origins = {path for entry in self.made.values() for path in entry.origins if path[0] == name}
         made = [each for each, entry in self.made.items() if origins.isdisjoint(entry.origins)]
         others = {*unread, *names, *made, *self.naming.rename, *self.naming.columns} - {name, *olds}
