@@ -378,6 +378,7 @@ def test_a_key_below_another_has_an_effect_an_error_or_a_warning_in_every_format
         {"dataset": [{"shards": ["a.jsonl", "b.tgz"], "tar": {"end": "lenient"}}]},
         {"dataset": [{"shards": "a.bin.tar", "key": "last_dot"}, {"shards": "a", "key": "last_dot"}]},
         {"dataset": [{"shards": "a.jsonl"}, {"shards": "a.tar"}], "defaults": {"key": "last_dot"}},
+        {"dataset": [{"shards": "a.jsonl", "join": {"shards": "b.tar"}, "key": "last_dot"}]},
     ],
 )
 def test_keys_of_tars_for_sources_that_may_have_some_are_no_problem(spec):

@@ -6,7 +6,7 @@ Texts may not mean what their author probably meant. Places may be misspelled, m
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from wdspec.base.errors import UrlError
 from wdspec.spec.build import Composition
@@ -598,7 +598,8 @@ def unused_eos(composition: Composition) -> Findings:
 def idle_keys_of_formats(composition: Composition) -> Findings:
     """Sources of which no shard has the format that a key of theirs is for, by its name or by `format`."""
     for leaf, source in composition.models:
-        formats = {source.format} if source.format != "auto" else set(map(_format_of, source.shards or ()))
+        lists = [(source.format, source.shards or ()), *((each.format, each.shards) for each in source.join)]
+        formats = {found for format, shards in lists for found in _formats_of(format, shards)}
         for key, format, kind in _OF_ONE_FORMAT:
             is_written = (
                 leaf.own.get(key) is not None if format == "tar" else getattr(source, key) is not None
@@ -615,17 +616,24 @@ _OF_ONE_FORMAT = (
     ("key", "tar", "tars"),
     ("tar", "tar", "tars"),
 )
-"""A key of a source, the format that it is for, and what its shards are. `defaults` may have keys of tars for some."""
+"""A key of a source, the format that it is for, and what its shards are. `defaults` may have keys of tars for some.
+
+Shards of `join` are read by the keys of their source.
+"""
 _SUFFIX = re.compile(r"(\.mds\.(?:br|snappy)|\.[^./]*)(?:\.(?:gz|zst|bz2|xz|lz4))?$")
 """Matches the end of the name of a shard, before that of a compression."""
 
 
-def _format_of(shard: str) -> str:
-    """The format that a shard has by its name; empty for a list of shards, or a name without a dot."""
-    found = _SUFFIX.search(shard.partition("?")[0].lower())
-    if shard.startswith("@") or found is None:
-        return ""
-    return next((each for each, suffixes in SUFFIXES.items() if found[1] in suffixes), "tar")
+def _formats_of(format: str, shards: Iterable[str]) -> Iterator[str]:
+    """The formats that shards have by `format` or their names; empty for a list of shards, or a name without a dot."""
+    for shard in shards:
+        found = _SUFFIX.search(shard.partition("?")[0].lower())
+        if format != "auto":
+            yield format
+        elif shard.startswith("@") or found is None:
+            yield ""
+        else:
+            yield next((each for each, suffixes in SUFFIXES.items() if found[1] in suffixes), "tar")
 
 
 _HUB = re.compile(r"hf://((?:(?:datasets|spaces)/)?[^/@]+/[^/@]+)(@?)")
