@@ -524,7 +524,7 @@ def test_a_number_that_a_spec_declares_is_compared_with_the_measured_one(folder,
         ("where: cls >= 0, missing: skip", "after `missing`, `where`, but"),
         (
             "make: {ids: {tokenize: txt, file: t.json}}",
-            "write `eos` in `tokenize`, so that texts without tokens",
+            "write `eos` in `tokenize`, which keeps texts without tokens, or declare how many remain in `samples`",
         ),
     ],
 )

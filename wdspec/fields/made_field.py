@@ -144,8 +144,10 @@ class MadeField:
         values = [None if each is MISSING else each for each in found]
         lacks_all = all(value is None for value in values)
         for path, trial in self._trials.items():
+            if trial.is_over:
+                continue
             value = values[self.origins.index(path)]
-            if not trial.is_over and not (EACH in path and isinstance(value, list) and not value):
+            if not (EACH in path and isinstance(value, list) and not value):
                 is_lacking = value is None or _lacks_items(path, value)
                 trial.note(self._find_lack(path, {**raw, **(fields or {})}) if is_lacking else None)
         for path, value in zip(self.origins, values, strict=True) if not self.recipe.fills else ():
