@@ -607,7 +607,9 @@ def idle_keys_of_formats(composition: Composition) -> Findings:
             if is_written and formats and not formats & {format, ""}:
                 message = f"the shards of this source are no {kind}, so `{key}` has no effect"
                 yield Finding(
-                    leaf.node.key_or_self(key), message, f"set `format: {format}`, or remove `{key}`"
+                    leaf.node.key_or_self(key),
+                    message,
+                    f"remove `{key}`; or set `format: {format}` if they are",
                 )
 
 
