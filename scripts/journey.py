@@ -44,23 +44,16 @@ class Journey(NamedTuple):
 
 
 def trace(action: Callable[[], Any]) -> tuple[Any, Journey]:
-    """Run a function and record which functions of the package it calls, in all threads."""
-    codes: dict[CodeType, None] = {}
-    names: dict[str, list[str]] = defaultdict(list)
-    crossings, last = 0, ""
+    """Run a function and record which functions of the package it calls, in its thread and in others that end with it.
+
+    Threads that go on, such as a watchdog, may or may not have run by then.
+    """
+    calls: dict[int, list[CodeType]] = defaultdict(list)
 
     def note(frame: FrameType, event: str, argument: object) -> None:
-        nonlocal crossings, last
         code = frame.f_code
-        if event != "call" or not code.co_filename.startswith(PACKAGE) or code.co_name == "<module>":
-            return
-        file = os.path.relpath(code.co_filename, PACKAGE)
-        if file != last:
-            crossings, last = crossings + 1, file
-        if code not in codes and not code.co_name.startswith("<"):  # comprehensions belong to their functions
-            codes[code] = None
-            names[file].append(code.co_qualname)
-        names[file]
+        if event == "call" and code.co_filename.startswith(PACKAGE) and code.co_name != "<module>":
+            calls[threading.get_ident()].append(code)
 
     threading.setprofile(note)
     sys.setprofile(note)
@@ -69,13 +62,22 @@ def trace(action: Callable[[], Any]) -> tuple[Any, Journey]:
     finally:
         sys.setprofile(None)
         threading.setprofile(None)
-    called, named, crossed = (
-        list(codes),
-        dict(names),
-        crossings,
-    )  # threads that began meanwhile go on counting
-    lines = sum(len({line for *_, line in code.co_lines() if line}) for code in called)
-    return result, Journey(len(named), crossed, len(called), lines, named)
+    going_on = {thread.ident for thread in threading.enumerate()} - {threading.get_ident()}
+    names: dict[str, list[str]] = defaultdict(list)
+    codes: dict[CodeType, None] = {}
+    crossings = 0
+    for thread in [each for each in calls if each not in going_on]:
+        last = ""
+        for code in calls[thread]:
+            file = os.path.relpath(code.co_filename, PACKAGE)
+            crossings, last, found = crossings + (file != last), file, names[file]
+            if code not in codes and not code.co_name.startswith(
+                "<"
+            ):  # comprehensions belong to their functions
+                codes[code] = None
+                found.append(code.co_qualname)
+    lines = sum(len({line for *_, line in code.co_lines() if line}) for code in codes)
+    return result, Journey(len(names), crossings, len(codes), lines, dict(names))
 
 
 def write_example(folder: Path) -> str:
