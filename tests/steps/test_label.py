@@ -7,8 +7,9 @@ import pytest
 
 import wdspec
 from wdspec.base.errors import FieldError, SpecError
+from wdspec.spec.language.class_files import read_class_file
 from wdspec.steps import make_label
-from wdspec.steps.label import class_names, read_classes
+from wdspec.steps.label import class_names
 
 
 def test_names_are_numbered_in_their_order():
@@ -117,7 +118,7 @@ def test_a_name_with_space_inside_is_a_name_of_its_own():
 def test_every_kind_of_file_gives_the_same_numbers(name, text, tmp_path):
     file = tmp_path / name
     file.write_text(text, encoding="utf-8", newline="")
-    assert read_classes(str(file)) == {"cat": 0, "dog": 1, "bird": 2}
+    assert read_class_file(str(file)) == {"cat": 0, "dog": 1, "bird": 2}
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import json
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -12,9 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from wdspec.base.amounts import join_names, show_value
 from wdspec.base.errors import FieldError, SpecError, UsageError, did_you_mean, nearest
-from wdspec.base.files import open_regular
-from wdspec.base.text_rows import RowError, read_csv
 from wdspec.base.trials import Trial
+from wdspec.spec.language.class_files import numbers_of
 from wdspec.spec.language.making import Label
 
 if TYPE_CHECKING:
@@ -31,7 +28,7 @@ def make_label(
     """Return the function from the name of a class to its number, or from a list of names to an int64 array (names,).
 
     Args:
-        file: a file with the classes; see `read_classes`.
+        file: a file with the classes; see `read_class_file`.
         names: the classes, in place of a file.
         aliases: other names of classes.
         unknown: the number of other names; `error` raises an error for them.
@@ -39,7 +36,7 @@ def make_label(
     Raises:
         SpecError: the file cannot be read, or an alias is wrong.
     """
-    numbers = dict(read_classes(file or "") if names is None else names)
+    numbers = dict(numbers_of(names, file))
     for alias, name in (aliases or {}).items():
         if name not in numbers or alias in numbers:
             what, hint = "is a class itself", "remove the alias"
@@ -184,84 +181,6 @@ def names_in_spec(spec: Spec, field: str) -> list[str] | dict[int, str]:
 
 def _without_unknown(recipe: Label) -> Mapping[str, int]:
     """Return the classes of a step without the names that have the number of unknown ones, if it is negative."""
-    return {name: n for name, n in numbers_of(recipe).items() if n >= 0 or n != recipe.unknown}
-
-
-def numbers_of(recipe: Label) -> Mapping[str, int]:
-    """Return the classes of a step, name → number. Raises SpecError if its file cannot be read."""
-    return recipe.names if recipe.names is not None else read_classes(recipe.file or "")
-
-
-def read_classes(file: str) -> dict[str, int]:
-    """Read a file of classes: return name → number.
-
-    A file that ends with `.json` has a list, or a map of names to numbers or of numbers to names. A `.csv` or `.tsv`
-    has a line for each name, with its number; its first line may be a header. Other files have one name per line, which
-    are numbered from 0.
-
-    Raises:
-        SpecError: the file does not exist, or is not of this form.
-    """
-
-    def refuse(what: str) -> SpecError:
-        return SpecError(f"`label`: {file} {what}")
-
-    try:
-        with io.TextIOWrapper(open_regular(file), encoding="utf-8-sig", newline="") as opened:
-            text = opened.read()
-    except FileNotFoundError:
-        raise refuse("does not exist; correct the path of `file`, which is relative to the spec") from None
-    except (OSError, UnicodeDecodeError) as cause:
-        raise refuse(f"cannot be read: {cause}") from cause
-    name = file.lower()
-    if name.endswith(".json"):
-        pairs = _read_json(text, refuse)
-    elif name.endswith((".csv", ".tsv")):
-        pairs = _read_csv(text, "\t" if name.endswith(".tsv") else ",", refuse)
-    else:
-        lines = text.removesuffix("\n").split("\n") if text.strip() else []
-        pairs = [(line.strip(), number) for number, line in enumerate(lines)]
-        blank = next((number for name, number in pairs if not name), None)
-        if blank is not None:
-            raise refuse(f"has an empty line, no. {blank + 1}; each line is a class, so remove it")
-    numbers: dict[str, int] = {}
-    for name, number in pairs:
-        if name in numbers:
-            raise refuse(
-                f"has the class `{name[:60]}` twice; remove one, and write `aliases` for other names"
-            )
-        numbers[name] = number
-    if not numbers:
-        raise refuse("has no classes")
-    return numbers
-
-
-def _read_json(text: str, refuse: Callable[[str], SpecError]) -> list[tuple[str, int]]:
-    try:
-        found = json.loads(text)
-    except ValueError as cause:
-        raise refuse(f"is not JSON: {cause}") from None
-    if isinstance(found, list) and all(isinstance(name, (str, int)) for name in found):
-        return [(str(name), number) for number, name in enumerate(found)]
-    if isinstance(found, dict):
-        if all(type(number) is int for number in found.values()):
-            return [*found.items()]
-        if all(isinstance(name, str) for name in found.values()) and all(map(str.isdecimal, found)):
-            return [(name, int(number)) for number, name in found.items()]  # as in `id2label`
-    raise refuse('needs a list of names, or a map of names to numbers: `{"cat": 0, "dog": 1}`')
-
-
-def _read_csv(text: str, delimiter: str, refuse: Callable[[str], SpecError]) -> list[tuple[str, int]]:
-    found = []
-    try:
-        for at, (line, row) in enumerate(read_csv(text.splitlines(keepends=True), delimiter)):
-            cells = [cell.strip() for cell in row]
-            number = cells[1].removeprefix("-") if len(cells) == 2 else ""
-            if number.isascii() and number.isdecimal():
-                found.append((cells[0], int(cells[1])))
-            elif at or len(cells) != 2:  # the first line may be a header
-                seen = f"line {line}: {delimiter.join(cells)[:60]!r}"
-                raise refuse(f"needs two columns, the name of a class and its number; see {seen}")
-    except RowError as error:
-        raise refuse(f"cannot be read at line {error.line}: {error}") from None
-    return found
+    return {
+        name: n for name, n in numbers_of(recipe.names, recipe.file).items() if n >= 0 or n != recipe.unknown
+    }

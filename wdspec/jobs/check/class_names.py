@@ -14,10 +14,11 @@ from wdspec.fields.measures import Measures
 from wdspec.fields.samples import SampleFields
 from wdspec.jobs.check.facts import CheckedData, CheckedSource, DataProblem, SampleFacts
 from wdspec.read.selection import Selection
+from wdspec.spec.language.class_files import numbers_of
 from wdspec.spec.language.expressions import MISSING, paths_read_by
 from wdspec.spec.language.making import Label, Recipe, behind
 from wdspec.spec.problems import list_names
-from wdspec.steps.label import find_name, has_items, read_classes
+from wdspec.steps.label import find_name, has_items
 
 MOST_NAMES = 20_000
 """Maximum number of different names to count for a field in a shard; later ones are ignored."""
@@ -83,7 +84,7 @@ def unknown_classes(collection: CheckedData) -> Iterator[DataProblem]:
         counts = sum((Counter(source.facts.names[name]) for source in sources), Counter[str]())
         others = f" of {list_names([source.name for source in sources], 4)}" * (len(sources) > 1)
         try:
-            classes = read_classes(recipe.file or "") if recipe.names is None else recipe.names
+            classes = numbers_of(recipe.names, recipe.file)
         except SpecError:  # reported when samples are read
             continue
         known = {*classes, *recipe.aliases}

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pkgutil import resolve_name
 from typing import NamedTuple
 
 from wdspec.base.amounts import show_value
 from wdspec.base.errors import SpecError, install_command
 from wdspec.spec.build import Composition
+from wdspec.spec.language.class_files import numbers_of
 from wdspec.spec.language.decoder_options import GEOMETRY
 from wdspec.spec.language.decoders import (
     BY_NAME,
@@ -267,15 +267,10 @@ def _classes_of(composition: Composition) -> Iterator[_Classes]:
         for name, recipe in source.make.items():
             if isinstance(recipe, Label):
                 try:
-                    numbers = resolve_name("wdspec.steps.label:numbers_of")(recipe)
+                    numbers = numbers_of(recipe.names, recipe.file)
                 except SpecError:
                     continue  # said where samples are read, and by W440 if the file does not exist
-                at = node.value_or_self(name)
-                at = (
-                    at.value_or_self("file" if recipe.names is None else "names")
-                    if isinstance(at, MapNode)
-                    else at
-                )
+                at = locate(node, (name, "file" if recipe.names is None else "names"))
                 yield _Classes(f"`{leaf.name}`", name, at, numbers)
 
 
@@ -395,8 +390,7 @@ def unknown_names_left_in(composition: Composition) -> Findings:
             if not isinstance(step, Label) or (fields is not None and name not in fields) or known & read:
                 continue
             if step.unknown != "error" and -100 != step.unknown < 0:
-                at = node.value_or_self(name)
-                at = at.value_or_self("unknown") if isinstance(at, MapNode) else at
+                at = locate(node, (name, "unknown"))
                 message = f"names that are no class get {step.unknown}, for which losses fail"
                 hint = f"write `unknown: -100`, which losses leave out, or add `where: {name} >= 0` to `{leaf.name}`"
                 yield Finding(at, message, hint)

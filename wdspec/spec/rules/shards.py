@@ -10,12 +10,11 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from wdspec.base.errors import UrlError
 from wdspec.spec.build import Composition
-from wdspec.spec.language.values import SUFFIXES
+from wdspec.spec.language.values import BARE, SUFFIXES
 from wdspec.spec.problems import quote
 from wdspec.spec.rules.rule import Finding, Findings, rule
 from wdspec.spec.sources import Draft
-from wdspec.spec.spec import Source
-from wdspec.spec.tree import MapNode, Scalar
+from wdspec.spec.tree import MapNode, Scalar, is_null
 from wdspec.urls.urls import (
     AIS_PROVIDERS,
     FSSPEC,
@@ -514,12 +513,6 @@ def etl_cuts(composition: Composition) -> Findings:
             yield Finding(leaf.node.key_or_self("format"), message, "let the ETL write tar, or remove `etl`")
 
 
-def _suffixes_of(source: Source) -> set[str]:
-    """The suffixes of token files that the shards of a source have."""
-    names = (text.partition("?")[0].lower() for text in source.shards or ())
-    return {suffix for name in names for suffix in SUFFIXES["tokens"] if name.endswith(suffix)}
-
-
 _TOKEN_FILE = re.compile(rf"(?im)({'|'.join(map(re.escape, SUFFIXES['tokens']))})(\?|$)")
 
 
@@ -557,7 +550,8 @@ def uncut_tokens(composition: Composition) -> Findings:
 def untyped_tokens(composition: Composition) -> Findings:
     """Sources of `.ds` files that lack `dtype`, or both `length` and `eos`."""
     for leaf, source in composition.models:
-        if source.tokens is None or ".ds" not in _suffixes_of(source):
+        names = (text.partition("?")[0].lower() for text in source.shards or ())
+        if source.tokens is None or not any(name.endswith(BARE) for name in names):
             continue
         at = leaf.node.value_or_self("tokens")
         if source.tokens.dtype is None:
@@ -599,18 +593,13 @@ def idle_keys_of_formats(composition: Composition) -> Findings:
     """Sources of which no shard has the format that a key of theirs is for, by its name or by `format`."""
     for leaf, source in composition.models:
         lists = [(source.format, source.shards or ()), *((each.format, each.shards) for each in source.join)]
-        formats = {found for format, shards in lists for found in _formats_of(format, shards)}
+        formats = {found for format, shards in lists for found in formats_of(format, shards)}
         for key, format, kind in _OF_ONE_FORMAT:
-            is_written = (
-                leaf.own.get(key) is not None if format == "tar" else getattr(source, key) is not None
-            )
-            if is_written and formats and not formats & {format, ""}:
+            written = (leaf.own if format == "tar" else leaf.node).get(key)
+            if written is not None and not is_null(written) and formats and not formats & {format, ""}:
                 message = f"the shards of this source are no {kind}, so `{key}` has no effect"
-                yield Finding(
-                    leaf.node.key_or_self(key),
-                    message,
-                    f"remove `{key}`; or set `format: {format}` if they are",
-                )
+                hint = f"remove `{key}`; or set `format: {format}` if they are"
+                yield Finding(leaf.node.key_or_self(key), message, hint)
 
 
 _OF_ONE_FORMAT = (
@@ -626,7 +615,7 @@ _SUFFIX = re.compile(r"(\.mds\.(?:br|snappy)|\.[^./]*)(?:\.(?:gz|zst|bz2|xz|lz4)
 """Matches the end of the name of a shard, before that of a compression."""
 
 
-def _formats_of(format: str, shards: Iterable[str]) -> Iterator[str]:
+def formats_of(format: str, shards: Iterable[str]) -> Iterator[str]:
     """The formats that shards have by `format` or their names; empty for a list of shards, or a name without a dot."""
     for shard in shards:
         found = _SUFFIX.search(shard.partition("?")[0].lower())

@@ -9,7 +9,6 @@ from typing import NamedTuple
 from wdspec.spec.build import Composition
 from wdspec.spec.language.decoder_options import option_values
 from wdspec.spec.language.decoders import BY_NAME, RAW, ImageSpec, split_decoder
-from wdspec.spec.language.values import SUFFIXES
 from wdspec.spec.rules.fields import (
     MAGIC,
     decoders_of,
@@ -20,6 +19,7 @@ from wdspec.spec.rules.fields import (
     right_sources,
 )
 from wdspec.spec.rules.rule import Finding, Findings, rule
+from wdspec.spec.rules.shards import formats_of
 from wdspec.spec.sources import Draft
 from wdspec.spec.spec import Source, Spec
 from wdspec.spec.tree import Node, locate
@@ -58,7 +58,8 @@ def _find_unpadded(source: Source, field: str) -> tuple[str, str, str] | None:
     if (
         any(call.field in (field, None) for call in source.map)
         or field in source.tags
-        or _has_records(source)
+        or {*formats_of(source.format, source.shards or ())}
+        - {"tar", ""}  # whose values may have any type already
     ):
         return None
     rows = [BY_NAME.get(decoder or RAW) for decoder in decoders_of(source, field)]
@@ -70,13 +71,6 @@ _UNPADDED = (
     ("cls", "a single number", "remove it from `collate`: single numbers are stacked"),
 )
 """Decoders of values that have no length in numbers: one name, the kind of the values, and what to do."""
-
-
-def _has_records(source: Source) -> bool:
-    """Whether a source may have shards of records, whose fields are values of any type already."""
-    suffixes = tuple(suffix for format, each in SUFFIXES.items() if format != "tar" for suffix in each)
-    names = (text.partition(suffix)[1] for text in source.shards or () for suffix in suffixes)
-    return source.format not in ("auto", "tar") or any(names)
 
 
 @rule(

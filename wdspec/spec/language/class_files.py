@@ -1,0 +1,95 @@
+"""The classes of `label`: a map in the spec, or a file with their names, from which they are read."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Mapping
+
+from wdspec.base.errors import SpecError
+from wdspec.base.files import open_regular
+from wdspec.base.text_rows import RowError, read_csv
+
+
+def numbers_of(names: Mapping[str, int] | None, file: str | None) -> Mapping[str, int]:
+    """Return the classes of a step, name → number, from its `names` or its `file`.
+
+    Raises:
+        SpecError: the file cannot be read; see `read_class_file`.
+    """
+    return names if names is not None else read_class_file(file or "")
+
+
+def read_class_file(file: str) -> dict[str, int]:
+    """Read a file of classes: return name → number.
+
+    A file that ends with `.json` has a list, or a map of names to numbers or of numbers to names. A `.csv` or `.tsv`
+    has a line for each name, with its number; its first line may be a header. Other files have one name per line, which
+    are numbered from 0.
+
+    Raises:
+        SpecError: the file does not exist, or is not of this form.
+    """
+
+    def refuse(what: str) -> SpecError:
+        return SpecError(f"`label`: {file} {what}")
+
+    try:
+        with io.TextIOWrapper(open_regular(file), encoding="utf-8-sig", newline="") as opened:
+            text = opened.read()
+    except FileNotFoundError:
+        raise refuse("does not exist; correct the path of `file`, which is relative to the spec") from None
+    except (OSError, UnicodeDecodeError) as cause:
+        raise refuse(f"cannot be read: {cause}") from cause
+    name = file.lower()
+    if name.endswith(".json"):
+        pairs = _read_json(text, refuse)
+    elif name.endswith((".csv", ".tsv")):
+        pairs = _read_csv(text, "\t" if name.endswith(".tsv") else ",", refuse)
+    else:
+        lines = text.removesuffix("\n").split("\n") if text.strip() else []
+        pairs = [(line.strip(), number) for number, line in enumerate(lines)]
+        blank = next((number for name, number in pairs if not name), None)
+        if blank is not None:
+            raise refuse(f"has an empty line, no. {blank + 1}; each line is a class, so remove it")
+    numbers: dict[str, int] = {}
+    for name, number in pairs:
+        if name in numbers:
+            raise refuse(
+                f"has the class `{name[:60]}` twice; remove one, and write `aliases` for other names"
+            )
+        numbers[name] = number
+    if not numbers:
+        raise refuse("has no classes")
+    return numbers
+
+
+def _read_json(text: str, refuse: Callable[[str], SpecError]) -> list[tuple[str, int]]:
+    try:
+        found = json.loads(text)
+    except ValueError as cause:
+        raise refuse(f"is not JSON: {cause}") from None
+    if isinstance(found, list) and all(isinstance(name, (str, int)) for name in found):
+        return [(str(name), number) for number, name in enumerate(found)]
+    if isinstance(found, dict):
+        if all(type(number) is int for number in found.values()):
+            return [*found.items()]
+        if all(isinstance(name, str) for name in found.values()) and all(map(str.isdecimal, found)):
+            return [(name, int(number)) for number, name in found.items()]  # as in `id2label`
+    raise refuse('needs a list of names, or a map of names to numbers: `{"cat": 0, "dog": 1}`')
+
+
+def _read_csv(text: str, delimiter: str, refuse: Callable[[str], SpecError]) -> list[tuple[str, int]]:
+    found = []
+    try:
+        for at, (line, row) in enumerate(read_csv(text.splitlines(keepends=True), delimiter)):
+            cells = [cell.strip() for cell in row]
+            number = cells[1].removeprefix("-") if len(cells) == 2 else ""
+            if number.isascii() and number.isdecimal():
+                found.append((cells[0], int(cells[1])))
+            elif at or len(cells) != 2:  # the first line may be a header
+                seen = f"line {line}: {delimiter.join(cells)[:60]!r}"
+                raise refuse(f"needs two columns, the name of a class and its number; see {seen}")
+    except RowError as error:
+        raise refuse(f"cannot be read at line {error.line}: {error}") from None
+    return found
