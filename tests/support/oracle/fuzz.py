@@ -486,9 +486,9 @@ def change_spec(spec: Json, change: str) -> None:
     elif kind == "batch":
         _change_batch(spec, rng)
     elif kind == "plain":
-        batch = spec["batch"]
-        kept = {key: batch[key] for key in ("collate", "ragged") if key in batch}
-        spec["batch"] = {**kept, "size": 3}
+        kept = {"collate": spec["batch"]["collate"]} if "collate" in spec["batch"] else {}
+        # Values that a window brought together in a batch need not stack with others.
+        spec["batch"] = {**kept, "ragged": "list", "size": 3}
     elif kind == "stage":
         del spec["stage"]
     elif kind == "epoch":
