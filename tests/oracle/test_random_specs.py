@@ -318,6 +318,19 @@ ONCE_WRONG = {
             ("which starts again", {"map": {"call": "oracle_functions:add_size"}}),
         )
     },
+    "two changes between which a slot with an open window reads nothing": {
+        "spec": {
+            "dataset": [{"name": "a", "shards": "a-{000..004}.tar", "shuffle": 20}],
+            "batch": {"window": 14, "cost": "txt.length", "max_cost": 90, "ragged": "list"},
+            "elastic": {"ranks": 1, "workers": 2},
+        },
+        "legs": [
+            {},
+            {"origin": 0, "cut": 9, "change": "order 0"},
+            {"origin": 1, "cut": 10, "change": "order 0"},
+        ],
+        "steps": 20,
+    },
     "a key of the mix that changes no share": {
         "spec": {
             "dataset": [

@@ -308,7 +308,9 @@ class Model:
             self._parts = [None] * self.begun
         if self._pass is not None or old._pass is not None:
             return
-        self._older = {**old._older, **old._slots}
+        for place in old._older:  # also where the older spec has read nothing, it was changed to that one
+            old.slot(*place)
+        self._older = dict(old._slots)
         self._skips = set(old._skips)
         if self.constant_shares == old.constant_shares:
             self._live = list(old._live)
