@@ -331,6 +331,19 @@ ONCE_WRONG = {
         ],
         "steps": 20,
     },
+    "a window of two sections of a stage, of which only the second has a source that was added": {
+        "spec": {
+            "dataset": [{"name": "a", "shards": "a-{000..004}.tar"}],
+            "stage": {"call": "oracle_functions:by_key", "args": {"hold": 5}, "every": 4},
+            "batch": {"window": 9, "cost": "txt.length", "max_cost": 90, "ragged": "list"},
+        },
+        "legs": [
+            {},
+            {"origin": 0, "cut": 7, "change": "source_added 0"},
+            {"origin": 1, "cut": 9, "change": "draw 0"},
+        ],
+        "steps": 24,
+    },
     "a key of the mix that changes no share": {
         "spec": {
             "dataset": [

@@ -19,6 +19,7 @@ from wdspec.spec.language.decoders import (
     BY_NAME,
     DEFAULT_IMAGE_DECODER,
     FORMAT_OF,
+    MEDIA,
     RAW,
     choose_decoder,
     draws,
@@ -101,6 +102,8 @@ class FieldDecoder:
     """Bytes → value; for images, in their own size."""
     rescale: Callable[[bytes, float | None, Numbers | None], Any] | None = None
     """For images and others that draw: bytes, a factor and the numbers of the sample → value."""
+    makes_media: bool = False
+    """Whether it makes pixels, frames or sound."""
 
 
 @dataclass(frozen=True)
@@ -212,9 +215,10 @@ class DecodeRules:
         if row.made:
             read = read(chosen, name, plain)
         if row.image is None:
-            return FieldDecoder(base, read, read if options & DRAWING and draws(chosen) else None)
+            rescale = read if options & DRAWING and draws(chosen) else None
+            return FieldDecoder(base, read, rescale, row in MEDIA)
         format = FORMAT_OF.get(plain.rpartition(".")[2])
-        return FieldDecoder(format.pillow.lower() if format else f"image ({base})", read, read)
+        return FieldDecoder(format.pillow.lower() if format else f"image ({base})", read, read, True)
 
     def _refuse_unscalable(self, what: str, chosen: str) -> None:
         row = BY_NAME.get(split_decoder(chosen)[0])
@@ -262,4 +266,6 @@ def _unpack_first(packing: str, decoder: FieldDecoder | None) -> FieldDecoder:
     if decoder is None:
         return FieldDecoder(packing, Unpacked(packing, None))
     rescale = Unpacked(packing, decoder.rescale) if decoder.rescale else None
-    return FieldDecoder(f"{decoder.label}.{packing}", Unpacked(packing, decoder.decode), rescale)
+    return FieldDecoder(
+        f"{decoder.label}.{packing}", Unpacked(packing, decoder.decode), rescale, decoder.makes_media
+    )

@@ -439,10 +439,8 @@ class SampleFields:
         suffix_of = self.naming.suffixes.get
         moves = [(name, name) for name in names if is_reserved(name)] + list(present.items())
         found = ((name, self.rules.decoder_of(name, suffix_of(file, file))) for name, file in present.items())
-        self.media |= {
-            name for name, file in present.items() if self.rules.makes_media(name, suffix_of(file, file))
-        }
         decoders: dict[str, FieldDecoder] = {name: decoder for name, decoder in found if decoder is not None}
+        self.media |= {name for name, decoder in decoders.items() if decoder.makes_media}
         return SampleLayout(
             moves=None if moves == [(name, name) for name in names] else tuple(moves),
             absent={name: None for name, stored in fields.items() if stored is None},

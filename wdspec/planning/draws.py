@@ -46,7 +46,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
+from functools import cached_property
 from heapq import heapify, heappop, heappush
+from itertools import accumulate
 
 import numpy as np
 import numpy.typing as npt
@@ -191,12 +193,14 @@ class Draws:
         """Number of draws to compute at a time, so that numpy's overhead per call and source is small."""
         self._drawn = np.array(drawn, dtype=np.intp)
         self._all = len(drawn) == len(shares)
-        bounds, total = [], Fraction(0)
-        for source in drawn[:-1]:
-            total += shares[source]
-            bounds.append(min(int(total * _ONE), MASK))
-        self._bounds = np.array(bounds, dtype=np.uint64)
-        self._even = EvenSequence([shares[source] for source in drawn], topology.workers)
+        self._shares = [shares[source] for source in drawn]
+        self._even = EvenSequence(self._shares, topology.workers)
+
+    @cached_property
+    def _bounds(self) -> UInt64Array:
+        """Where the part of each source ends among the random numbers; the last part ends with them."""
+        ends = accumulate(self._shares[:-1])
+        return np.array([min(int(end * _ONE), MASK) for end in ends], dtype=np.uint64)
 
     def sequence(self, rank: int, worker: int, start: int, count: int) -> IntArray:
         """Return the sources (indices) of the draws start..start+count-1 of slot (rank, worker), shape (count,).

@@ -210,14 +210,12 @@ def make_plan(
     if spec.is_pass:
         assert counts is not None, "planning a pass requires the sample counts of all sources"
         return _plan_pass(spec, shards, topology, batching, counts)
-    starts = starting_batches(
-        scheduled_shares(spec, lambda source: len(shards[source.name]), batching.global_size),
-        batching.global_size,
-    )
-    exhausted: tuple[Exhaustion, ...] = ()
-    leaves, slots = spec.sources, topology.slots
+    leaves, slots, size = spec.sources, topology.slots, batching.global_size
+    shares = scheduled_shares(spec, lambda source: len(shards[source.name]), size)
+    starts, exhausted = starting_batches(shares, size), tuple[Exhaustion, ...]()
     if any(source.max_passes is not None for source in leaves):
-        starts, exhausted = limit_passes(spec, starts, batching.global_size)
+        starts, exhausted = limit_passes(spec, starts, size)
+    stop = exhausted[-1].start if exhausted and exhausted[-1].then == "stop" else None
     largest = {name: max(step[name] for step in starts.values()) for name in next(iter(starts.values()))}
     active = [source for source in spec.sources_by_name if largest[source.name]]
     tops = {leaf.name: top.name for top in spec.dataset for leaf in top.leaves}
@@ -251,16 +249,11 @@ def make_plan(
         draw=spec.mix.draw,
         sources=tuple(sources),
         off=tuple(source.name for source in leaves if not largest[source.name]),
-        timeline=Timeline(count_epoch_batches(spec, batching, starts), _stop_of(exhausted)),
+        timeline=Timeline(count_epoch_batches(spec, batching, starts), stop),
         unit=spec.mix.unit,
         schedule=tuple(schedule),
         exhausted=exhausted,
     )
-
-
-def _stop_of(exhausted: Sequence[Exhaustion]) -> int | None:
-    """Return J of the first step that `on_exhausted: stop` leaves out."""
-    return exhausted[-1].start if exhausted and exhausted[-1].then == "stop" else None
 
 
 def _plan_pass(

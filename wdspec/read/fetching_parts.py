@@ -35,8 +35,9 @@ class FetchingStream(SourceStream):
 
     def close(self) -> None:
         """Close the open shards, and give up the objects that are read ahead."""
+        samples = cast(Generator[Sample, None, None], self._samples)
         super().close()
-        cast(Generator[Sample, None, None], self._samples).close()
+        samples.close()
 
     def _iterate_ordered(self) -> Iterator[Sample]:
         if self._source.objects_first is None:

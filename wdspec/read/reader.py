@@ -68,6 +68,8 @@ class Reader:
         lent = self._functions.generators if has_functions or (spec.stage and spec.stage.functions) else None
         self._lent: AbstractContextManager[object] = lent or nullcontext()
         self._planner = WindowPlanner.of(spec) if plan.batching.windowed else None
+        self._has_sections = self._stage is not None or self._planner is not None
+        """Whether slots read sections that are drawn as they began: windows, and inputs of a stage."""
         choose = self._planner if self._stage is None else None
         live = partial(LiveSource, functions=self._functions, seed=plan.seed, wrap=choose)
         self._sources = [live(each, parts[each.name], self.budgets[each.name]) for each in plan.sources]
@@ -263,11 +265,6 @@ class Reader:
         self.restore({})
         self.rows.pool.clear()
 
-    @property
-    def _has_sections(self) -> bool:
-        """Whether slots read sections that are drawn as they began: windows, and inputs of a stage."""
-        return self._stage is not None or self._planner is not None
-
     @cached_property
     def _readings(self) -> Readings:
         """By which plans sections are read."""
@@ -325,38 +322,33 @@ class Reader:
 
     def _open_slot(self, rank: int, worker: int, state: bytes | None) -> Slot[Sample]:
         """Return slot (c, k), stacked up from the parts that the spec asks for."""
-        finite, planner = self.plan.finite, self._planner
-        draws = SectionDraws(self._readings, worker) if finite is None and self._has_sections else None
-        open_samples = partial(self._open_samples, rank, worker, draws)
-        begun, place = None, StreamState()
-        if draws is not None:
-            _, places = split_places(state, (self._stage is not None) + (planner is not None))
-            begun = draws.resume(next((each for each in places if each.ordinal), place))
-        if planner is not None:
-            state, [place] = split_places(state, 1)
-        slot = open_samples(state, begun)
-        if planner is not None:
-            slot = self._plan_windows(slot, place, rank, worker, draws, open_samples)
+        finite = self.plan.finite
+        slot = (self._open_sections if self._has_sections else self._open_samples)(rank, worker, state)
         if issubclass(self._stream, RowStream):
             slot = Columns(slot)
         if finite is not None:
-            size, kind = (finite.per_slot, Padding) if planner is None else (1, EpochPadding)
+            size, kind = (finite.per_slot, Padding) if self._planner is None else (1, EpochPadding)
             slot = kind(slot, size, finite, (rank, worker), self._pass[1], self._sources)
         return slot
 
     def _open_samples(
-        self, rank: int, worker: int, draws: SectionDraws | None, state: bytes | None, begun: Begun | None
+        self,
+        rank: int,
+        worker: int,
+        state: bytes | None,
+        draws: SectionDraws | None = None,
+        begun: Begun | None = None,
     ) -> Slot[Any]:
-        """Return the samples of slot (c, k), stacked up from the parts below windows.
+        """Return the samples of slot (c, k) with their companions.
 
         Args:
             rank, worker: c and k.
+            state: the state of these parts; in a section, that at its start.
             draws: draws sections; None if there are none.
-            state: the state of these parts; with windows, that at the start of one.
             begun: how the section began that is read next; None if there are none.
         """
-        plan, stage, number = self.plan, self._stage, self.plan.topology.slot(rank, worker)
-        state, places = split_places(state, len(plan.companions) + (stage is not None))
+        plan = self.plan
+        state, places = split_places(state, len(plan.companions))
         slot: Slot[Any]
         if plan.finite is not None:
             slot = PassPart(self._pass[0], rank, worker)
@@ -366,11 +358,35 @@ class Reader:
             if draws is not None:
                 draws.mixture = mixture
         if self._supply is not None:
-            slot = Companions(slot, self._supply, number, places)
+            slot = Companions(slot, self._supply, plan.topology.slot(rank, worker), places)
+        return slot
+
+    def _open_sections(self, rank: int, worker: int, state: bytes | None) -> Slot[Any]:
+        """Return the samples of slot (c, k) as its windows give them, or its stage, or both."""
+        planner = self._planner
+        draws = SectionDraws(self._readings, worker) if self.plan.finite is None else None
+        begun, place = None, StreamState()
+        if draws is not None:
+            _, places = split_places(state, (self._stage is not None) + (planner is not None))
+            begun = draws.resume(next((each for each in places if each.ordinal), place))
+        open_below = partial(self._open_input, rank, worker, draws)
+        if planner is None:
+            return open_below(state, begun)
+        state, [place] = split_places(state, 1)
+        return self._plan_windows(open_below(state, begun), place, rank, worker, draws, open_below)
+
+    def _open_input(
+        self, rank: int, worker: int, draws: SectionDraws | None, state: bytes | None, begun: Begun | None
+    ) -> Slot[Any]:
+        """Return what windows are planned from: samples, or what the stage yields. The arguments are as above."""
+        stage, place = self._stage, StreamState()
+        if stage is not None:
+            state, [place] = split_places(state, 1)
+        slot = self._open_samples(rank, worker, state, draws, begun)
         if draws is not None and stage is not None:
-            function = build_stage(stage, self._spec.folder)
+            function, number = build_stage(stage, self._spec.folder), self.plan.topology.slot(rank, worker)
             lent = self._functions.generators if stage.functions else None
-            slot = Stage(slot, places[-1], draws, self._planner is None, stage, function, plan, number, lent)
+            slot = Stage(slot, place, draws, self._planner is None, stage, function, self.plan, number, lent)
             if self._planner is not None:
                 slot = Measurement(slot, self._planner, self._sources)
         return slot

@@ -96,14 +96,8 @@ class StreamState(NamedTuple):
         last = 0 if self.last < 0 else 2 * after + 2 if after >= 0 else -2 * after - 1
         lanes = ((self.turn - turn, offset, sample) for turn, offset, sample in self.lanes)
         lists = (number for each in (*lanes, *self.stretches) for number in each)
-        return [
-            self.turn,
-            self.ordinal,
-            last,
-            self.end and self.end - self.ordinal + 1,
-            len(self.lanes),
-            *lists,
-        ]
+        end = self.end and self.end - self.ordinal + 1
+        return [self.turn, self.ordinal, last, end, len(self.lanes), *lists]
 
     @classmethod
     def from_numbers(cls, numbers: Sequence[int]) -> StreamState:
@@ -259,8 +253,9 @@ class SourceStream:
         self._process = self._source.skipping(self._finish) if skipping else self._finish
 
     def close(self) -> None:
-        """Close the open shards."""
+        """Close the open shards, and forget the samples that were read and not yielded."""
         self._lanes.close()
+        self._samples = iter(())  # a generator of its own would keep it until the next collection of garbage
 
     @property
     def _is_ordered(self) -> bool:

@@ -16,6 +16,7 @@ from wdspec.planning.past import Past, past_as_text
 from wdspec.planning.shares import LiveShares, shares_as_text
 from wdspec.planning.timeline import Timeline
 from wdspec.planning.topology import Topology
+from wdspec.read.counts import Amounts
 from wdspec.read.source import unpack_slot
 from wdspec.run.received import Received, resume_received
 from wdspec.run.received import encode as encode_amounts
@@ -78,14 +79,17 @@ class Position:
             **({"past": past_as_text(self.past)} if self.past else {}),
         }
         if timeline.start is not None:
-            number, first = timeline.place(self.step)
-            # The next epoch may never be read, so it is not planned to know its length.
-            length = timeline.length(self.step) if self.step > first or not number else 0
-            state.update(epoch=[number, first], epoch_batches=length)
+            state |= _describe_epoch(timeline, self.step)
+        if received:
+            return self._with_received(state, run, received)
+        return {**state, "ranks": entries_of(run, self.slot_states, stamp(state))}
+
+    def _with_received(self, state: Mapping[str, Any], run: Run, received: Mapping[int, Amounts]) -> State:
+        """Return a state with what its ranks have received, and the states of their slots."""
         names = [source.name for source in run.plan.sources]
         # Sources that were received and are not in the spec any more.
-        if removed := sorted({name for amounts in received.values() for name in amounts}.difference(names)):
-            state["removed"] = removed
+        removed = sorted({name for amounts in received.values() for name in amounts}.difference(names))
+        state = {**state, **({"removed": removed} if removed else {})}
         entries = entries_of(run, self.slot_states, stamp(state))
         for rank, amounts in received.items():
             known = {name: run.nothing_of(name) for name in (*names, *removed)} | amounts
@@ -125,6 +129,14 @@ class Position:
         for line in describe_passes(state, run, before, now):
             warn_user(line)
         return cls(*resume.place, slots, shares, skipped_steps(state), resume.past, received, resume.timeline)
+
+
+def _describe_epoch(timeline: Timeline, step: int) -> dict[str, Any]:
+    """Return the epoch of a step, where epochs differ, as a state says it."""
+    number, first = timeline.place(step)
+    # The next epoch may never be read, so it is not planned to know its length.
+    length = timeline.length(step) if step > first or not number else 0
+    return {"epoch": [number, first], "epoch_batches": length}
 
 
 def entries_of(run: Run, table: Mapping[int, bytes], stamped: str) -> dict[str, str]:

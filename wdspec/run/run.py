@@ -128,7 +128,9 @@ class Run:
     @cached_property
     def counts_steps(self) -> bool:
         """Whether steps say what they have of each source, as it does not follow from the position."""
-        if self.has_sections or must_count_tokens(self.spec):
+        batch = self.spec.batch
+        has_tokens = bool(batch and batch.collate) or any(each.open.tokens for each in self.parts.values())
+        if self.has_sections or (has_tokens and must_count_tokens(self.spec)):
             return True
         return self.plan.finite is not None and self._may_lose()
 

@@ -297,6 +297,8 @@ WORKER_FORMAT = "wdspec-worker-state"
 _NO_STEPS = StepRanges().as_text()
 """`skip` of a state without skipped steps."""
 NO_SHARES = shares_as_text(())
+_UNSET = {"shares": NO_SHARES, "skip": _NO_STEPS, "past": None}
+"""What the training loop may set, as a state says that nothing is."""
 """`shares` of a state without shares set at run time."""
 
 
@@ -362,14 +364,8 @@ def _order(text: str, written: str) -> dict[str, Any]:
 
 def stamp(state: Mapping[str, Any]) -> str:
     """Return what every entry starts with: a stamp of what must be the same on all ranks."""
-    text: str = state["digest"]
-    settings = {"shares": state["shares"]} if state["shares"] != NO_SHARES else {}
-    if state.get("skip", _NO_STEPS) != _NO_STEPS:
-        settings["skip"] = state["skip"]
-    if "past" in state:
-        settings["past"] = state["past"]
-    if settings:
-        text = digest({"order": text, **settings})
+    settings = {key: state[key] for key, unset in _UNSET.items() if state.get(key, unset) != unset}
+    text = digest({"order": state["digest"], **settings}) if settings else state["digest"]
     return f"{state['batch']}.{state['given']}.{state['items']}.{text[:8]}:"
 
 

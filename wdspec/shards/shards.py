@@ -115,8 +115,7 @@ def list_shards(
         }
     else:
         lists = {source.name: with_tables(frozen, source, storages[source.name]) for source in sources}
-    mixes = (spec.mix, *(each.mix for source in spec.dataset for each in source.mixes))
-    if spec.stats and not spec.is_pass and any(mix.by not in ("shards", "equal") for mix in mixes):
+    if spec.stats and not spec.is_pass:
         _compare_with_measurements(spec, lists)
     local = frozenset(name for name, listed in lists.items() if are_local(listed, storages[name]))
     shards = Shards(lists, with_surveyed_caches(storages, lists), local, lock=lock and os.path.abspath(lock))
@@ -227,6 +226,9 @@ def read_measurements(spec: Spec) -> Measurements | None:
 
 def _compare_with_measurements(spec: Spec, lists: Mapping[str, UrlSequence]) -> None:
     """Warn if shares follow sizes that were measured for other shards than the listed ones."""
+    mixes = (spec.mix, *(each.mix for source in spec.dataset for each in source.mixes))
+    if all(mix.by in ("shards", "equal") for mix in mixes):
+        return
     measurements = read_measurements(spec)
     for source in spec.sources:
         totals = None if measurements is None else measurements.of(spec, source)

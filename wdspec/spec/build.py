@@ -312,7 +312,13 @@ def _check_draft(draft: Draft, variant: Variant, problems: Problems) -> None:
     """Make the models of a draft and of the drafts in it."""
     if draft.children is None:
         _check_leaf(draft, variant, problems)
-        return
+    else:
+        _check_mix(draft, problems)
+        for child in draft.children:
+            _check_draft(child, variant, problems)
+
+
+def _check_mix(draft: Draft, problems: Problems) -> None:
     _check_defaults(draft.node, problems)
     node = check_keys(draft.node, Source, "in a source", problems)
     for key in node.entries:
@@ -329,8 +335,6 @@ def _check_draft(draft: Draft, variant: Variant, problems: Problems) -> None:
     if draft.name:
         extra["name"] = draft.name
     draft.model, draft.bad = make_model(group, Source, extra, problems)
-    for child in draft.children:
-        _check_draft(child, variant, problems)
 
 
 def _check_leaf(draft: Draft, variant: Variant, problems: Problems) -> None:

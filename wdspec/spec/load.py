@@ -13,7 +13,7 @@ from wdspec.base.user_code import secure_mode
 from wdspec.spec import files, variants
 from wdspec.spec.build import Composition, Variant, compose
 from wdspec.spec.language.values import RESERVED_VARIABLES
-from wdspec.spec.problems import Problem, Problems, error_for, without_effect
+from wdspec.spec.problems import IgnoreComment, Problem, Problems, error_for, without_effect
 from wdspec.spec.python_values import from_python
 from wdspec.spec.rules import apply_rules, compare_splits, refuted_by
 from wdspec.spec.rules.rule import RULES
@@ -82,11 +82,17 @@ def load(
     errors = [problem for problem in problems if problem.is_error or problem.code == "W450"]
     if errors or composition is None:
         raise error_for(errors)
-    codes = {"W109", "W402", "W404", "W451", *(each.about.code for each in RULES if each.warns_at_load)}
-    for problem in (each for each in problems if each.code in codes):
-        if not any(comment.hides(problem) for comment in reading.library.ignore_comments):
-            warn_user(str(problem))
+    if problems:
+        _warn_at_load(problems, reading.library.ignore_comments)
     return composition.spec
+
+
+def _warn_at_load(problems: Sequence[Problem], comments: Sequence[IgnoreComment]) -> None:
+    """Show the warnings that matter to a run, unless a comment hides them."""
+    codes = {"W109", "W402", "W404", "W451", *(each.about.code for each in RULES if each.warns_at_load)}
+    for problem in problems:
+        if problem.code in codes and not any(comment.hides(problem) for comment in comments):
+            warn_user(str(problem))
 
 
 def check(

@@ -61,18 +61,25 @@ def make_model(
     try:
         return model.model_validate(data), frozenset()
     except ValidationError as error:
-        details = error.errors(include_url=False)
+        bad = _add_problems(error, node, model, problems)
+    try:
+        return model.model_validate({key: value for key, value in data.items() if key not in bad}), bad
+    except ValidationError:
+        return None, bad
+
+
+def _add_problems(
+    error: ValidationError, node: MapNode, model: type[Model], problems: Problems
+) -> frozenset[str]:
+    """Add what is wrong with a map; returns the keys whose values are wrong."""
+    details = error.errors(include_url=False)
     paths = [detail["loc"] for detail in details]
     for detail in details:
         path = detail["loc"]
         follows = detail["type"] == "too_short" and any(p != path == p[: len(path)] for p in paths)
         if not follows:  # a list is also too short if its only item is wrong
             _add_problem(detail, node, model, problems)
-    bad = frozenset(str(detail["loc"][0]) for detail in details if detail["loc"])
-    try:
-        return model.model_validate({key: value for key, value in data.items() if key not in bad}), bad
-    except ValidationError:
-        return None, bad
+    return frozenset(str(path[0]) for path in paths if path)
 
 
 def _add_problem(detail: Any, node: MapNode, model: type[Model], problems: Problems) -> None:

@@ -31,6 +31,8 @@ class Candidate:
     """What it has in common with its copies."""
     place: int = 0
     """Its place in a window with copies."""
+    begun: Any = None
+    """The model by which its section began."""
     again: Any = None
     """The function that returns what another reader makes of it; None if a stage has yielded it."""
 

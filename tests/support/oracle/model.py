@@ -857,6 +857,8 @@ class Output(NamedTuple):
     raws: Any
     point: int
     number: int
+    begun: Model
+    """The model by which that section began."""
 
 
 class StagedInput:
@@ -905,7 +907,9 @@ class StagedInput:
         found = [stream.next_with(keep) for m in range(point, self.next) for stream in slot.draw(step, m)]
         self._raws = [each[1:] for each in found]
         samples = self._call([sample for sample, *_ in found], point)
-        self._outputs += [Output(each, self._raws, point, number) for number, each in enumerate(samples)]
+        self._outputs += [
+            Output(each, self._raws, point, number, slot.model) for number, each in enumerate(samples)
+        ]
 
     def _call(self, inputs, point):
         """Return what the stage yields for the samples of the section that starts at a point."""
@@ -969,6 +973,7 @@ def make_chooser(model):
             take,
             reader,
             name=None if model.is_older else (raw.url, raw.key),
+            begun=model,
             again=lambda readers: (
                 readers[reader.name].beside(reader.companions).finish(raw, number_key, number)
             ),
@@ -1060,8 +1065,7 @@ class WindowSlot(Slot):
     def _finish(self, old):
         self._window, self._section, self._batches = old._window, old._section, old._batches
         if self._batches:
-            readers = self.model.readers_after(self._section.model)
-            self._batches = [[_read_by(readers, each) for each in batch] for batch in self._batches]
+            self._batches = [[_read_by(self.model, each) for each in batch] for batch in self._batches]
         if self._input is not None:
             self._input.continue_from(old._input)
 
@@ -1108,6 +1112,7 @@ class WindowSlot(Slot):
                 *reader.measure_finished(output.sample, self.model.spec.batch),
                 lambda: output.sample,
                 reader,
+                begun=output.begun,
                 again=lambda readers: self._input.make_again(readers, output)[output.number],
             )
             return measured if has_room(measured, self.model.spec.batch) else None
@@ -1116,8 +1121,9 @@ class WindowSlot(Slot):
             return None
 
 
-def _read_by(readers, candidate):
-    """Return a candidate whose sample is made by the spec of now."""
+def _read_by(model, candidate):
+    """Return a candidate whose sample is made by the spec of now, and selected as by the one that its section began."""
+    readers = model.readers_after(candidate.begun)
     return replace(candidate, reader=readers[candidate.reader.name], take=lambda: candidate.again(readers))
 
 

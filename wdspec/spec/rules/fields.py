@@ -719,22 +719,21 @@ def unlike_batches(composition: Composition) -> Findings:
         return
     found = ((leaf, visible_fields(source)) for leaf, source in right_sources(composition, *OF_FIELDS))
     known = [(leaf, fields) for leaf, fields in found if fields is not None]
-    for draft, fields in known[1:]:
-        first, others = known[0]
-        if set(fields) == set(others):
-            continue
-        message = (
-            f"`{draft.name}` has {list_names(fields, 8)}, but `{first.name}` has {list_names(others, 8)}"
-        )
-        images = [next(filter(is_image, names), None) for names in (others, fields)]
-        if images[0] and images[1] and images[0] != images[1]:
-            hint = f"write `rename: {{image: {images[0]}}}` in `{first.name}` and `rename: {{image: {images[1]}}}` here"
-        else:
-            hint = "give them the same fields with `extensions`, `rename` or the top level's `fields`"
-        stated = [draft.own.key(key) for key in ("extensions", "rename") if key in draft.own.entries]
-        at: Node = stated[0] if stated else draft.node
-        yield Finding(at, f"samples of a batch need the same fields: {message}", hint)
-        return
+    unlike = next((each for each in known if set(each[1]) != set(known[0][1])), None)
+    if unlike is not None:
+        yield _describe_unlike(*known[0], *unlike)
+
+
+def _describe_unlike(first: Draft, others: Sequence[str], draft: Draft, fields: Sequence[str]) -> Finding:
+    message = f"`{draft.name}` has {list_names(fields, 8)}, but `{first.name}` has {list_names(others, 8)}"
+    images = [next(filter(is_image, names), None) for names in (others, fields)]
+    if images[0] and images[1] and images[0] != images[1]:
+        hint = f"write `rename: {{image: {images[0]}}}` in `{first.name}` and `rename: {{image: {images[1]}}}` here"
+    else:
+        hint = "give them the same fields with `extensions`, `rename` or the top level's `fields`"
+    stated = [draft.own.key(key) for key in ("extensions", "rename") if key in draft.own.entries]
+    at: Node = stated[0] if stated else draft.node
+    return Finding(at, f"samples of a batch need the same fields: {message}", hint)
 
 
 @rule(
@@ -813,17 +812,20 @@ def repeated_fields(composition: Composition) -> Findings:
         named = [*(entries or ()), *(f"{entry};" for entry in entries or () if _repeats(entry.split(";")))]
         twice = [entry for entry, count in Counter(named).items() if count > 1 or entry.endswith(";")]
         if twice and key in node.entries:
-            seen = twice[0].rstrip(";").split(";")
-            again = next((name for n, name in enumerate(seen) if _repeats(seen[: n + 1])), seen[0])
-            kept = ";".join(name for n, name in enumerate(seen) if not n or not _repeats(seen[: n + 1]))
-            reason = ", as letter case is ignored" * (seen.count(again) == 1)
-            hint = "name it once" if len(seen) == 1 else f"write `{kept}`{reason}"
-            yield Finding(node.entries[key].value, f"`{key}` names `{again}` twice", hint)
+            yield _describe_repeated(node, key, twice[0].rstrip(";").split(";"))
     for leaf, source in composition.models:
         for new, olds in source.rename.items():
             if _repeats(olds) and "rename" in leaf.node.entries:
                 at = locate(leaf.node.entries["rename"].value, (new,))
                 yield Finding(at, f"`{';'.join(olds)}` names a field twice", "name each alternative once")
+
+
+def _describe_repeated(node: MapNode, key: str, names: Sequence[str]) -> Finding:
+    again = next((name for n, name in enumerate(names) if _repeats(names[: n + 1])), names[0])
+    kept = ";".join(name for n, name in enumerate(names) if not n or not _repeats(names[: n + 1]))
+    reason = ", as letter case is ignored" * (names.count(again) == 1)
+    hint = "name it once" if len(names) == 1 else f"write `{kept}`{reason}"
+    return Finding(node.entries[key].value, f"`{key}` names `{again}` twice", hint)
 
 
 def _repeats(names: Sequence[str]) -> bool:

@@ -62,36 +62,38 @@ def _outside_epochs(top: Holder) -> Holder:
 
 def _apply(row: _Row, holder: Holder, top: Holder) -> Findings:
     """The problem of a key that is there, if there is one."""
-    mark, key = row.mark, row.key.keys[-1]
     if any(_holds(term, holder, top) is not False for term in row.unless):
         return
     if row.only and not any(_holds(term, holder, top) for term in row.only):
         return
-    held = [_holds(term, holder, top) for term in row.others]
-    other = None
-    if isinstance(mark, Needs):
+    needs = isinstance(row.mark, Needs)
+    counts = (True, None) if needs else (True,)  # what is unknown may be what it needs
+    other = next((term for term in row.others if _holds(term, holder, top) in counts), None)
+    if (other is None) is needs:
+        yield _describe(row, holder, top, other)
+
+
+def _describe(row: _Row, holder: Holder, top: Holder, other: _Term | None) -> Finding:
+    """The problem of a key that lacks all others, or has one that it excludes."""
+    mark, key = row.mark, row.key.keys[-1]
+    if other is None:
         names = [term.shown for term in row.others]
         verb, others = "needs", " or ".join(filter(None, (", ".join(names[:-1]), names[-1])))
-        if any(is_held is not False for is_held in held):
-            return
     else:
         verb = "has no effect with" if mark.code.startswith("W") else "cannot go with"
-        other = next((term for term, is_held in zip(row.others, held, strict=True) if is_held), None)
-        if other is None:
-            return
         others = other.which
     node = locate(holder.node, row.key.keys[:-1])
     written = node.value_or_self(key)
     value = plain(written)
     shown = row.key.shown if mark.value is None else f"{row.key.shown}: {str(value).lower()}"
-    at = written if mark.at_value else node.key_or_self(key)
     inherited = ""
     if other is not None and not other.is_top and other.keys[:-1] == row.key.keys[:-1]:
         inherited = _describe_inherited(node, key, other.keys[-1])
     split = getattr(top.model, "split", None)
     place = f" in the split `{split}`" if split else ""
     hint = mark.hint.format(key=key, value=value, others=others, place=place, measure=advise_stats(split))
-    yield Finding(at, f"`{shown}` {verb} {others}", inherited or hint)
+    at = written if mark.at_value else node.key_or_self(key)
+    return Finding(at, f"`{shown}` {verb} {others}", inherited or hint)
 
 
 def _describe_inherited(node: Node, *keys: str) -> str:
