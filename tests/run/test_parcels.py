@@ -331,6 +331,21 @@ def test_the_batches_before_a_failing_one_are_delivered(spec, monkeypatch, raise
     assert keys(found) == expected[:40]
 
 
+def test_an_error_of_the_data_comes_after_the_batches_that_are_sent_with_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(tasks, "SECONDS", 10)
+    samples = [(f"{i:03}", {"txt": b"%03d " % i * 1100, "json": b'{"n": [%d]}' % i}) for i in range(400)]
+    samples[300][1]["json"] = b'{"n": '
+    write_shard(tmp_path / "a.tar", samples)
+    spec = {
+        "dataset": [{"shards": str(tmp_path / "a.tar"), "order": "sequential", "shuffle": 0}],
+        "batch": 8,
+    }
+    found = []
+    with wdspec.loader(spec, num_workers=1) as loader, pytest.raises(wdspec.FieldError, match=r"json"):
+        found.extend(key for batch in loader for key in batch["__key__"])
+    assert found == [key for key, _ in samples[:296]]
+
+
 def test_a_batch_that_cannot_be_sent_is_an_error_in_the_training_process(spec):
     with wdspec.loader(spec, num_workers=1) as loader:
         loader.stream.steps._loader.dataset.run.__dict__["assemble"] = lambda number, parts: [lambda: parts]

@@ -219,6 +219,9 @@ class Ring(Pool):
         if isinstance(block, _SharedBlock):
             self._dropped.append(block.id)
 
+    def clear(self) -> None:
+        """Keep the blocks when a reader closes: what it has read and not sent yet may be in them."""
+
     def report_dropped(self) -> list[BlockId]:
         """Return the blocks dropped since the last call."""
         dropped, self._dropped = self._dropped, []
