@@ -3,6 +3,7 @@
 import itertools
 import json
 import random
+import re
 from collections import Counter
 from fractions import Fraction
 
@@ -278,6 +279,41 @@ def test_a_changed_run_says_how_often_a_source_will_be_read_and_the_advice_is_ri
     assert len(counts) == 80
     assert {*counts.values()} == {2}  # nothing is lost or repeated
     assert said.endswith("with `max_passes: 1.4` it will be read 2 in all")
+
+
+def test_the_advice_counts_what_is_left_of_open_windows(folder):
+    spec = run_of(folder, "drop")
+    spec["batch"] = {"cost": "cls", "max_cost": 4, "window": 16}
+    spec["dataset"][0]["weight"], spec["dataset"][1]["weight"] = 7, 1
+    begun, state = read_ranks(spec, 1, 12)  # of four windows with 14 samples of a each
+    spec["dataset"][0]["weight"] = 1
+    seen = Counter(key for keys in begun for key in keys if key[0] == "a")
+    assert 0 < sum(seen.values()) < 50
+
+    def advice():
+        with wdspec.loader(spec, num_workers=0, rank=0, world_size=1) as loader:
+            with pytest.warns(UserWarning, match="0.7 passes before the spec changed") as warned:
+                loader.load_state_dict(state, allow_changed=True)
+            batches = itertools.islice(itertools.chain.from_iterable(itertools.repeat(loader)), 120)
+            after = Counter(key for batch in batches for key in batch["__key__"] if key[0] == "a")
+        return str(warned[-1].message), sum((seen + after).values())
+
+    said, read = advice()
+    predicted, fits = re.search(r"be read ([\d.]+) in all; .*`max_passes: ([\d.]+)`", said).groups()
+    assert abs(read - float(predicted) * 80) <= 8
+    spec["dataset"][0]["max_passes"] = float(fits)
+    _, read = advice()
+    assert 152 <= read <= 160
+
+
+def test_a_change_within_the_first_step_counts_nothing(folder, recwarn):
+    spec = run_of(folder, "drop")
+    spec["batch"] = {"cost": "cls", "max_cost": 4, "window": 16}
+    _, state = read_ranks(spec, 1, 3)  # three of the four batches of step 0
+    spec["dataset"][0]["weight"] = 2
+    with wdspec.loader(spec, num_workers=0, rank=0, world_size=1) as loader:
+        loader.load_state_dict(state, allow_changed=True)
+    assert not [each for each in recwarn if "passes" in str(each.message)]
 
 
 def test_a_change_that_reads_as_often_as_max_passes_says_is_silent(folder, recwarn):

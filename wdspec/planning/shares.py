@@ -32,6 +32,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
 from wdspec.base.errors import UsageError, did_you_mean, warn_user
@@ -419,7 +420,7 @@ def count_unlimited(
     ends = {each.source: each.start for each in exhausted if each.source != name}
     bounds = [Fraction(each) for each in sorted({*starts, *ends.values()}) if each < stop]
     drawn = Fraction(0)
-    for start, end in zip(bounds, [*bounds[1:], stop], strict=True):
+    for start, end in pairwise([*bounds, stop]):
         shares = starts[max(each for each in starts if each <= start)]
         left = [share for other, share in shares.items() if other not in ends or ends[other] > start]
         if total := sum(left, Fraction(0)):

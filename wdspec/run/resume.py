@@ -18,7 +18,14 @@ from typing import Any
 from wdspec.base.errors import warn_user
 from wdspec.planning.digest import reads_alike
 from wdspec.planning.order import Stretch
-from wdspec.planning.past import Past, kinds_of_sections, name_of_section, past_from_text, why_not_finished
+from wdspec.planning.past import (
+    Past,
+    kinds_of_sections,
+    name_of_section,
+    past_from_text,
+    plan_of,
+    why_not_finished,
+)
 from wdspec.planning.plan import CompanionPlan, SourcePlan
 from wdspec.planning.shares import LiveShares, count_unlimited, shares_from_text
 from wdspec.planning.timeline import Timeline
@@ -28,6 +35,7 @@ from wdspec.read.windows import MAY_REPEAT, PLANNED_WHOLE
 from wdspec.run.received import add_up, received_in
 from wdspec.run.run import Run
 from wdspec.run.state import VERSION, ranks_of, read_entry
+from wdspec.run.stats import samples_given
 from wdspec.spec.spec import Source
 
 Description = Mapping[str, Any]
@@ -153,6 +161,15 @@ class Resume:
                 if any(place.ordinal for place in places):
                     counts[self._why_not(slot, places) or ""] += 1
         return counts
+
+    def count_windows(self) -> tuple[int, int]:
+        """Return how many windows the slots in the state have begun, and how many of them are open and get finished."""
+        begun = unfinished = 0
+        for slot, states in self._read_slots(ranks_of(self._state)):
+            places = self._places(slot, states)
+            is_open = bool(places[-1].ordinal) and self._why_not(slot, places) is None
+            begun, unfinished = begun + places[-1].turn + is_open, unfinished + is_open
+        return begun, unfinished
 
     def _read_slots(
         self, ranks: Iterable[int], reads: Callable[[int], bool] = lambda slot: True
@@ -298,7 +315,22 @@ def describe_passes(
     of_ranks = Fraction(plan.topology.ranks, len(received))
     samples = {name: of_ranks * (amount.samples or 0) for name, amount in total.items()}
     size, counts = plan.batching.global_size, {each.name: len(each.shards) for each in plan.sources}
-    at = Fraction(sum(samples.values()), size) if plan.batching.windowed else Fraction(state["batch"])
+    at = Fraction(state["batch"])
+    if plan.batching.windowed:
+        begun, unfinished = Resume(state, run, before, now, allow_changed=True).count_windows()
+        at, given = of_ranks * begun / plan.topology.ranks, samples_given(state)
+        # Open windows are finished as they began. What sources give is what they leave, unless some is dropped later.
+        ahead = of_ranks * unfinished * plan.batching.per_slot
+        left = min(ahead, max(Fraction(0), at * size - sum(samples.values())))
+        shares = [each for each in plan_of(before, list(before["sources"])).segments if each.start <= at][
+            -1
+        ].shares
+        for name, share in zip(before["sources"], shares, strict=True):
+            parts = run.parts.get(name)
+            if parts is not None and not parts.drops_decoded and not parts.errors.skip:
+                samples[name] = of_ranks * int(given[name].sum()) + ahead * share
+            else:
+                samples[name] = samples.get(name, Fraction(0)) + left * share
     for source in spec.sources:
         if source.name not in {each.source for each in plan.exhausted} or not source.samples:
             continue
