@@ -40,9 +40,48 @@ def test_a_warning_of_a_process_has_no_path_of_our_code(tmp_path: Path) -> None:
     make = {"class_id": {"label": "kind", "unknown": -100, "names": ["cat", "KITTY"]}}
     source = {"name": "a", "shards": "a.jsonl", "make": make, "where": "class_id >= 0"}
     (tmp_path / "s.yaml").write_text(json.dumps({"dataset": [source], "stats": "stats.json"}))
-    _, said = wdspec("stats", "s.yaml", "--jobs", 1, folder=tmp_path)
+    shown, said = wdspec("stats", "s.yaml", "--jobs", 1, folder=tmp_path)
     [line] = said.splitlines()
     assert line.startswith("warning: `a`: `label` has no class for 'kitty', but 'KITTY'")
+    assert "W459 `make: class_id` of `a`: 40 names are no class, and get -100: 'kitty' (40); add" in shown
+
+
+def advice_on_names(folder: Path, command: str, **keys: object) -> list[str]:
+    """What a command says of the names that `where` leaves out, in two shards of 30 samples."""
+    for shard in range(2):
+        (folder / f"a-{shard}.jsonl").write_text('{"kind": "dog"}\n{"kind": "Dog"}\n{"kind": "owl"}\n' * 10)
+    label = {"label": "kind", "unknown": -1, "names": {"dog": 0, "bat": -1}, **keys}
+    source = {"name": "a", "shards": "a-*.jsonl", "make": {"class_id": label}}
+    spec = {"dataset": [{**source, "where": "class_id >= 0"}], "fields": "class_id", "stats": "s.stats.json"}
+    (folder / "s.yaml").write_text(json.dumps(spec))
+    said = "".join(within(command, "s.yaml", folder=folder))
+    return [line for line in said.splitlines() if "W459" in line or "W531" in line]
+
+
+@pytest.mark.parametrize("name", ["file", "names"])
+def test_stats_and_explain_name_the_names_without_class_that_where_leaves_out(
+    name: str, tmp_path: Path
+) -> None:
+    (tmp_path / "c.csv").write_text("dog,0\nbat,-1\n")
+    keys = {"file": "c.csv", "names": None} if name == "file" else {}
+    of_explain, *others = advice_on_names(tmp_path, "explain", **keys)
+    counted = "W459 `make: class_id` of `a`: 40 names are no class, and get -1: 'Dog' (20), 'owl' (20)"
+    assert not others
+    assert f"{counted}, in 60 samples; add those that are classes to `aliases`; if 'owl' is no" in of_explain
+    assert ("with the line `owl,-1`" if name == "file" else '`names: {"dog": 0, …, "owl": -1}`') in of_explain
+    for command in ("stats", "stats", "explain"):  # the file keeps what was counted
+        [said] = advice_on_names(tmp_path, command, **keys)
+        assert f"{counted}; add " in said
+
+
+def test_names_that_the_remedy_of_stats_names_are_no_longer_reported(tmp_path: Path) -> None:
+    assert advice_on_names(tmp_path, "stats")
+    remedy = {"names": {"dog": 0, "bat": -1, "owl": -1}, "aliases": {"Dog": "dog"}}
+    for command in ("explain", "stats", "explain"):
+        assert advice_on_names(tmp_path, command, **remedy) == []
+    names = json.loads((tmp_path / "s.stats.json").read_text())["sources"]["a"]
+    assert names["kept"] == 40
+    assert "names" not in names
 
 
 def test_classes_that_no_sample_has_are_listed_if_all_shards_were_read(tmp_path: Path) -> None:
@@ -105,7 +144,7 @@ def test_an_alias_is_seen_after_a_thousand_other_names(tmp_path: Path) -> None:
 def test_nothing_is_said_of_names_that_were_ignored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, is_said: bool
 ) -> None:
-    monkeypatch.setattr("wdspec.jobs.check.class_names.MOST_NAMES", most)
+    monkeypatch.setattr("wdspec.advice.class_names.MOST_NAMES", most)
     label = {"names": ["cat", "dog"], "aliases": {"kitty": "cat"}}
     [said] = [
         each

@@ -494,7 +494,8 @@ def _select(
     count = None if shards.counts is None else shards.counts[source.name]
     assert parts.selection is not None, "the source has a selection"
     if (selected := selection_in_pass(count, parts.selection)) is not None:
-        return replace(leaf, selected=selected, samples=selected.kept)
+        names = {} if totals is None or selected.by != "stats" else totals.names
+        return replace(leaf, selected=selected._replace(names=names), samples=selected.kept)
     selected = selection_in_stats(totals, spec, source, shards.files.get(source.name, {}))
     if selected is not None:
         return replace(leaf, selected=selected, samples=selected.kept, estimated=False)

@@ -12,6 +12,7 @@ from itertools import islice
 from math import isfinite
 from typing import Literal, NamedTuple
 
+from wdspec.advice.class_names import ClassNames
 from wdspec.advice.unknown_keys import UnknownKeys, find_unknown
 from wdspec.base.errors import WdspecError
 from wdspec.formats.compression import format_of
@@ -160,6 +161,8 @@ class KeptSamples(NamedTuple):
     """What to change if nothing is kept, if this is known."""
     is_to_measure: bool = False
     """Whether `stats` has measured the source, but with no or another selection."""
+    names: Mapping[str, Mapping[str, int]] = {}
+    """The names that are no class, for steps whose fields the selection reads."""
 
     @property
     def fraction(self) -> float:
@@ -175,6 +178,7 @@ def measure_selection(parts: SourceParts, source: Source, shards: UrlSequence) -
     """
     budget = ErrorBudget(source.errors, source.name).without_log()
     choose = parts.build_choice(budget)
+    names = ClassNames(parts.transform.fields, parts.selection, {})
     kept = looked_at = 0
     is_whole = len(shards) <= MOST_SELECTED_SHARDS
     keys: dict[str, None] = {}
@@ -187,12 +191,15 @@ def measure_selection(parts: SourceParts, source: Source, shards: UrlSequence) -
             for number, raw in enumerate(islice(samples, most), 1):
                 looked_at += 1
                 keys[raw["__key__"]] = None
+                names.look_at_selected(raw)
                 kept += choose(raw)
                 is_whole = is_whole and number < most
     unknown = tuple(_find_unknown(parts, source, keys)) if is_whole and keys else ()
     causes = budget.all_dropped
     remedy = "" if kept or not looked_at else explain_nothing(parts, shards[places[0]], causes)
-    return KeptSamples(kept, looked_at, len(places), causes=causes, unknown=unknown, remedy=remedy)
+    return KeptSamples(
+        kept, looked_at, len(places), causes=causes, unknown=unknown, remedy=remedy, names=names.unknown
+    )
 
 
 class UnfoundTable(NamedTuple):
@@ -258,7 +265,7 @@ def selection_in_stats(
         return None
     if not is_same_selection(totals.keeping, spec, source, files):
         return None
-    return KeptSamples(totals.kept, totals.samples, totals.measured, "stats")
+    return KeptSamples(totals.kept, totals.samples, totals.measured, "stats", names=totals.names)
 
 
 def selection_in_pass(count: SourceCount | None, selection: Selection) -> KeptSamples | None:

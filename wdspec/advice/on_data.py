@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
 
+from wdspec.advice.class_names import describe_unknown
 from wdspec.advice.facts import Advice, Advices
 from wdspec.advice.measure import KeptSamples, Measure, SourceFiles, UnfoundTable
 from wdspec.base.amounts import join_names, pluralize
@@ -24,6 +25,7 @@ from wdspec.spec.language.decoders import (
     split_decoder,
     split_packing,
 )
+from wdspec.spec.language.making import Label
 from wdspec.spec.measurements import ROUNDED
 from wdspec.spec.problems import list_names
 from wdspec.spec.rules.fields import decoders_of, describe_interpolated, field_names, files_of, image_of
@@ -273,6 +275,19 @@ def _absent(spec: Spec, source: Source, suffixes: frozenset[str]) -> Iterator[st
         for entry in dict.fromkeys((*(spec.fields or ()), *(spec.to_tuple or ()), *packed)):
             if not entry.startswith("__") and not exists(entry.split(";"), known):
                 yield entry
+
+
+@rule("W459", needs="spec selected")
+def names_without_class(spec: Spec, selected: Mapping[str, KeptSamples]) -> Advices:
+    """Names that are no class, of fields that a selection reads, which may leave out all samples with them."""
+    for source in spec.collections:
+        kept = selected.get(source.name)
+        for field, counts in kept.names.items() if kept is not None else ():
+            recipe = source.make[field]
+            assert isinstance(recipe, Label), "only the names of labels are counted"
+            what, hint = describe_unknown(counts, recipe)
+            of = f", in {pluralize(kept.looked_at, 'sample')}" * (kept.by == "sample") if kept else ""
+            yield Advice(f"`make: {field}` of `{source.name}`: {what}{of}", hint, source)
 
 
 @rule("W380", needs="spec measures")

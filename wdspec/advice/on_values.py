@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from math import log
 
 from wdspec.advice.facts import Advice, Advices
-from wdspec.advice.measure import WindowFacts
+from wdspec.advice.measure import KeptSamples, WindowFacts
 from wdspec.advice.staying_boxes import StayingBoxes
 from wdspec.advice.tries import Tries
 from wdspec.advice.values import Values, resized_fields
@@ -139,9 +139,12 @@ def boxes_that_stay(spec: Spec, staying: Mapping[str, StayingBoxes]) -> Advices:
         yield Advice(message, hint, source)
 
 
-@rule("W531", needs="spec tries")
-def settings_that_do_not_fit(spec: Spec, tries: Tries) -> Advices:
+@rule("W531", needs="spec tries selected")
+def settings_that_do_not_fit(spec: Spec, tries: Tries, selected: Mapping[str, KeptSamples]) -> Advices:
     """Settings that the first samples do not fit, such as a field that none of them has."""
     for source in spec.sources:
+        has_names = source.name in selected and bool(selected[source.name].names)
         for message in tries.get(source.name, ()):
+            if has_names and message.startswith("`label`"):
+                continue  # W459 has the same, of more samples
             yield Advice(f"`{source.name}`: {message}", source=source)

@@ -65,7 +65,7 @@ def _warn(spec: Spec) -> list[str]:
         return []
     with suppress(WdspecError):  # reading the samples raises it
         tries = try_samples(spec, list_readable_shards(spec), everywhere=True)
-        return [f"W531 {advice.message}" for advice in settings_that_do_not_fit(spec, tries)]
+        return [f"W531 {advice.message}" for advice in settings_that_do_not_fit(spec, tries, {})]
     return []
 
 

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from wdspec.advice.class_names import ClassNames, pool_names
 from wdspec.advice.facts import Facts
 from wdspec.advice.measure import MOST_FIELDS, KeptSamples, measure_windows, recall_measure
 from wdspec.advice.unknown_keys import UnknownKeys
@@ -267,7 +268,12 @@ class StatsJob(ShardJob[MeasureTask, MeasuredShard]):
                 samples = sum(each.samples if each.kept is None else each.kept for each in read)
         selected = {
             source.name: KeptSamples(
-                each.kept, each.samples, each.measured, "stats", unknown=self._count_unknown(source, each)
+                each.kept,
+                each.samples,
+                each.measured,
+                "stats",
+                unknown=self._count_unknown(source, each),
+                names=each.names,
             )
             for source in spec.collections
             if (each := totals[source.name]).kept is not None and each.measured
@@ -304,6 +310,7 @@ class StatsJob(ShardJob[MeasureTask, MeasuredShard]):
             *self._mean_cost(source.name, shards),
             *self._count_kept(source.name, shards),
             self._requesting.get(source.name, ""),
+            pool_names(shard.names for shard in shards.values()),
         )
 
     def _count_kept(self, name: str, shards: Mapping[str, MeasuredShard]) -> tuple[int | None, str]:
@@ -340,12 +347,13 @@ def measure_shard(task: MeasureTask) -> MeasuredShard:
         stat = bare.storage.stat(task.shard)
         beside = digest_partners(task.shard, bare.storage)
     sizes = _Sizes()
+    names = ClassNames(parts.transform.fields, parts.selection, {})
     budget = ErrorBudget(parts.errors, task.source).without_log()
     count = count_shard(bare, task.shard, budget, sizes.take, distance=task.distance)
     if any(parts.open.parts):
         _measure_joined(task, bare, budget, sizes)
     if task.counts_kept:
-        count = KeepingCount(parts).read(task.shard, count)
+        count = KeepingCount(parts, names.look_at_selected).read(task.shard, count)
     _, objects = count_objects(parts, task.shard) if task.counts_objects else (0, {})
     lengths: Mapping[str, Spread] = {}
     if task.lengths:
@@ -369,6 +377,7 @@ def measure_shard(task: MeasureTask) -> MeasuredShard:
         beside,
         _find_requested(bare, task.shard),
         objects,
+        names.unknown,
     )
 
 

@@ -263,10 +263,11 @@ class KeepingCount:
 
     Args:
         parts: how to read the source, with the selection.
+        look: gets each sample before the selection does.
     """
 
-    def __init__(self, parts: SourceParts) -> None:
-        self._parts = parts
+    def __init__(self, parts: SourceParts, look: Callable[[dict[str, Any]], None] | None = None) -> None:
+        self._parts, self._look = parts, look
         self._budget = ErrorBudget(parts.errors, parts.open.source).without_log()
         self._choose, self._choose_again = parts.choices(self._budget)
         self._kept = array("q")
@@ -276,6 +277,8 @@ class KeepingCount:
 
     def take(self, raw: dict[str, Any], index: int) -> None:
         """Count a raw sample, of which the selection needs no more than what is there."""
+        if self._look is not None:
+            self._look(raw)
         if self._choose(raw):
             self._kept.append(index)
             if self._parts.again is not None and self._choose_again(raw):

@@ -160,6 +160,8 @@ class MeasuredShard:
     """What a run requests of the shard, if it is a table of which it reads parts, and this is known."""
     objects: Mapping[str, NamedObjects] = field(default_factory=dict)
     """What its samples name, by entry of `fetch`."""
+    names: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """The names that are no class, and that `where` may leave out: how often they occur, by field."""
 
     def as_json(self) -> dict[str, Any]:
         values = {
@@ -178,6 +180,7 @@ class MeasuredShard:
             "beside": self.beside,
             "requested": self.requested,
             "objects": self.objects,
+            "names": self.names,
         }
         return {key: value for key, value in values.items() if value or key in ("samples", "bytes")}
 
@@ -199,6 +202,7 @@ class MeasuredShard:
             values.get("beside"),
             Requested(*map(_count, values["requested"])) if values.get("requested") else None,
             {str(name): _objects(*each) for name, each in values.get("objects", {}).items()},
+            _names(values),
         )
 
 
@@ -236,6 +240,8 @@ class MeasuredSource:
     """Digest of what decides which samples are kept (`digest_keeping`), if they were counted."""
     requesting: str = ""
     """Digest of what decides `requested` and `objects` of its shards (`digest_requesting`)."""
+    names: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """As in `MeasuredShard`."""
 
     @property
     def is_whole(self) -> bool:
@@ -258,6 +264,7 @@ class MeasuredSource:
             **({"cost": self.cost, "costing": self.costing} if self.costing else {}),
             **({"kept": self.kept, "keeping": self.keeping} if self.keeping else {}),
             **({"requesting": self.requesting} if self.requesting else {}),
+            **({"names": self.names} if self.names else {}),
         }
 
     @classmethod
@@ -278,6 +285,7 @@ class MeasuredSource:
             None if values.get("kept") is None else _count(values["kept"]),
             str(values.get("keeping", "")),
             str(values.get("requesting", "")),
+            _names(values),
         )
 
 
@@ -522,6 +530,13 @@ def _positive(value: Any) -> float:
 
 def _objects(requests: Any, objects: Any, size: Any) -> NamedObjects:
     return NamedObjects(_count(requests), _count(objects), None if size is None else _count(size))
+
+
+def _names(values: Mapping[str, Any]) -> dict[str, dict[str, int]]:
+    return {
+        str(field): {str(name): _count(count) for name, count in counts.items()}
+        for field, counts in values.get("names", {}).items()
+    }
 
 
 def _kept(value: Any) -> Kept | None:

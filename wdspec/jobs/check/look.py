@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from wdspec.advice.class_names import ClassNames
 from wdspec.base.amounts import pluralize
 from wdspec.base.errors import FieldError, ShardError, UsageError, WdspecError, find_lack
 from wdspec.formats.blocks import BLOCK, Blocks
@@ -28,7 +29,6 @@ from wdspec.formats.statistics import Verification
 from wdspec.formats.tar.headers import read_header, to_text
 from wdspec.formats.tar.members import member_at
 from wdspec.formats.tar.reader import splitter
-from wdspec.jobs.check.class_names import ClassNames
 from wdspec.jobs.check.facts import DataProblem, SampleFacts, SamplePlace, Seen, ShardFacts
 from wdspec.jobs.check.token_widths import TokenWidths
 from wdspec.jobs.check.values import SampleWatch
@@ -230,7 +230,7 @@ class _Reading:
     def _read(
         self, opened: RawSamples, watch: SampleWatch, process: Process | None, torn: bool, budget: ErrorBudget
     ) -> Process | None:
-        names = ClassNames(self.look.parts.transform.fields, watch.facts, self.look.parts.selection)
+        names = ClassNames(self.look.parts.transform.fields, self.look.parts.selection, watch.facts.names)
         following, dropped, missing = opened.next_offset, budget.dropped.total(), budget.dropped["missing"]
         by_where = budget.tally("where")
         for raw in opened:
@@ -278,7 +278,7 @@ class _Reading:
                 elif budget.dropped.total() == dropped and self._errors == errors:
                     watch.leave_out()
                     if by_where[0] > rejected:
-                        names.look_at_dropped(raw)
+                        names.look_at_selected(raw)
                 if sample is None and self._first_lost is None and budget.all_dropped.keys() - PARTS:
                     self._first_lost = watch.place(index, offset, raw["__key__"])
                 dropped, missing = budget.dropped.total(), budget.dropped["missing"]
