@@ -1,6 +1,7 @@
 """W457: classes that two sources or two splits number in different ways, compared with what `class_names` says."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -89,3 +90,37 @@ def test_splits_with_a_common_class_number_it_alike(train: list[str], val: list[
 def test_a_source_that_differs_in_one_split_is_reported_once() -> None:
     train = mix(["cat", "dog"], ["dog", "cat"])
     assert len(find_renumbered({"splits": {"train": train, "val": mix(["cat", "dog"])}})) == 1
+
+
+@pytest.mark.parametrize(
+    ("classes", "aliases", "column", "words"),
+    [
+        (
+            "dog\ncat\n",
+            {"Dog": "dgo"},
+            100,
+            "`Dog` is an alias of `dgo`, which is no class in .*; did you mean `dog`",
+        ),
+        ("dog\ncat\n", {"cat": "dog"}, 100, "`cat` is a class itself in "),
+        ("dog\ncat\ndog\n", {}, 80, "has the class `dog` twice"),
+        ("", {}, 80, "has no classes"),
+    ],
+)
+def test_a_file_of_classes_is_checked_with_the_aliases(
+    classes: str, aliases: dict[str, str], column: int, words: str, tmp_path: Path
+) -> None:
+    (tmp_path / "c.txt").write_text(classes)
+    label = {"label": "cls", "file": "c.txt", "aliases": aliases, "unknown": -100}
+    spec = {"dataset": [{"shards": "a.tar", "make": {"class_id": label}}]}
+    (tmp_path / "s.yaml").write_text(json.dumps(spec))
+    [problem] = check(tmp_path / "s.yaml")[1]
+    assert (problem.code, problem.column) == ("E203", column)
+    assert re.search(words, problem.message)
+    with pytest.raises(wdspec.SpecError, match=words):  # before a run reads samples
+        wdspec.load(tmp_path / "s.yaml")
+
+
+def test_a_file_of_classes_that_is_not_here_is_a_warning_alone() -> None:
+    label = {"label": "cls", "file": "absent.txt", "aliases": {"Dog": "dgo"}}
+    found = check({"dataset": [{"shards": "a.tar", "make": {"class_id": label}}]})[1]
+    assert [each.code for each in found] == ["W440"]

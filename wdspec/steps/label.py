@@ -9,9 +9,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from wdspec.base.amounts import join_names, show_value
-from wdspec.base.errors import FieldError, SpecError, UsageError, did_you_mean, nearest
+from wdspec.base.errors import FieldError, UsageError, did_you_mean, nearest
 from wdspec.base.trials import Trial
-from wdspec.spec.language.class_files import numbers_of
+from wdspec.spec.language.class_files import add_aliases, numbers_of
 from wdspec.spec.language.making import Label
 
 if TYPE_CHECKING:
@@ -36,15 +36,7 @@ def make_label(
     Raises:
         SpecError: the file cannot be read, or an alias is wrong.
     """
-    numbers = dict(numbers_of(names, file))
-    for alias, name in (aliases or {}).items():
-        if name not in numbers or alias in numbers:
-            what, hint = "is a class itself", "remove the alias"
-            if alias not in numbers:
-                what = f"is an alias of `{name}`, which is no class"
-                hint = did_you_mean(name, numbers) or "correct `aliases`, or add the class"
-            raise SpecError(f"`label`: `{alias}` {what}{_where(file)}; {hint}")
-        numbers[alias] = numbers[name]
+    numbers = add_aliases(numbers_of(names, file), aliases or {}, file)
     are_words = not any(name.isdecimal() for name in numbers)
     unseen = set(numbers)
     """The names that none of the first samples has."""

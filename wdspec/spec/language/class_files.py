@@ -6,7 +6,7 @@ import io
 import json
 from collections.abc import Callable, Mapping
 
-from wdspec.base.errors import SpecError
+from wdspec.base.errors import SpecError, did_you_mean
 from wdspec.base.files import open_regular
 from wdspec.base.text_rows import RowError, read_csv
 
@@ -18,6 +18,27 @@ def numbers_of(names: Mapping[str, int] | None, file: str | None) -> Mapping[str
         SpecError: the file cannot be read; see `read_class_file`.
     """
     return names if names is not None else read_class_file(file or "")
+
+
+def add_aliases(
+    numbers: Mapping[str, int], aliases: Mapping[str, str], file: str | None = None
+) -> dict[str, int]:
+    """Return classes with other names of them.
+
+    Args:
+        file: where the classes are from, for messages.
+
+    Raises:
+        SpecError: an alias is a class itself, or that of a name which is no class.
+    """
+    where = "" if file is None else f" in {file}"
+    for alias, name in aliases.items():
+        if alias in numbers:
+            raise SpecError(f"`label`: `{alias}` is a class itself{where}; remove the alias")
+        if name not in numbers:
+            hint = did_you_mean(name, numbers) or "correct `aliases`, or add the class"
+            raise SpecError(f"`label`: `{alias}` is an alias of `{name}`, which is no class{where}; {hint}")
+    return {**numbers, **{alias: numbers[name] for alias, name in aliases.items()}}
 
 
 def read_class_file(file: str) -> dict[str, int]:

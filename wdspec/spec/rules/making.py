@@ -10,7 +10,7 @@ from typing import NamedTuple
 from wdspec.base.amounts import show_value
 from wdspec.base.errors import SpecError, install_command
 from wdspec.spec.build import Composition
-from wdspec.spec.language.class_files import numbers_of
+from wdspec.spec.language.class_files import add_aliases, numbers_of
 from wdspec.spec.language.decoder_options import GEOMETRY
 from wdspec.spec.language.decoders import (
     BY_NAME,
@@ -219,6 +219,20 @@ def absent_files(composition: Composition) -> Findings:
                     local = os.path.join(local, "tokenizer.json")
                 if not os.path.lexists(local):
                     yield Finding(at, f"`{path}` of `{recipe.step}` {what}", hint)
+
+
+@rule("E203", keys="make")
+def unusable_classes(composition: Composition) -> Findings:
+    """Files of classes that cannot be used, and aliases of names that are no class of their file."""
+    for _, source, node in makes_of(composition):
+        for name, recipe in source.make.items():
+            if isinstance(recipe, Label) and recipe.file is not None and os.path.lexists(recipe.file):
+                key = "file"
+                try:
+                    numbers, key = numbers_of(None, recipe.file), "aliases"
+                    add_aliases(numbers, recipe.aliases, recipe.file)
+                except SpecError as error:
+                    yield Finding(locate(node, (name, key)), error.message)
 
 
 class _Classes(NamedTuple):
