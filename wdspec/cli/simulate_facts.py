@@ -19,7 +19,6 @@ from wdspec.cli.simulate_draws import Simulation, coverage, legal_runs, simulate
 from wdspec.planning.passes import WindowedPass
 from wdspec.planning.plan import Plan, SourcePlan
 from wdspec.planning.topology import Seat
-from wdspec.planning.windows import max_cost_of
 
 ENDLESS = 1000
 """Global batches drawn of a spec without an epoch."""
@@ -232,7 +231,7 @@ def _epoch(explanation: Explanation) -> int | None:
         return plan.finite.rounds
     if explanation.windows is not None:
         return max(1, round(steps / explanation.windows.batches))
-    means, most = {source.name: source.mean_cost for source in spec.sources}, max_cost_of(spec.batch)
+    means, most = {source.name: source.mean_cost for source in spec.sources}, spec.batch.limit
     costs = [(source.share, means[source.name]) for source in plan.sources]
     if most is None or any(mean is None for _, mean in costs):
         return None

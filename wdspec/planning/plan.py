@@ -34,7 +34,6 @@ from wdspec.planning.shares import (
 )
 from wdspec.planning.timeline import EpochSpan, Timeline
 from wdspec.planning.topology import Topology
-from wdspec.planning.windows import max_cost_of
 from wdspec.spec.language.display import Tabular
 from wdspec.spec.language.values import MOST_SAMPLES
 from wdspec.spec.measurements import SampleCosts
@@ -447,7 +446,7 @@ def tokens_of_step(spec: Spec, batching: Batching, shares: Mapping[str, Fraction
     mean = mean_tokens(spec, shares)
     if not batching.windowed or spec.batch is None:
         return mean * batching.global_size
-    window, size, most = batching.per_slot, spec.batch.size or spec.batch.max_size, max_cost_of(spec.batch)
+    window, size, most = batching.per_slot, spec.batch.size or spec.batch.max_size, spec.batch.limit
     batches = max(
         1 if size is None else -(-window // size),
         1 if most is None else math.ceil(window * mean / Fraction(most)),

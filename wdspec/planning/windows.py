@@ -95,15 +95,9 @@ class WindowRules:
         return size - size % self.size_multiple if size > self.size_multiple else size
 
 
-def max_cost_of(batch: Batch) -> float | None:
-    """Return the limit of a batch: by default, the length of a packed row."""
-    most = batch.max_tokens if batch.max_cost is None else batch.max_cost
-    return batch.pack.length if most is None and batch.pack else most
-
-
 def rules_of(batch: Batch) -> WindowRules:
     """Return the limits of a batch."""
-    pack, most = batch.pack, max_cost_of(batch)
+    pack, most = batch.pack, batch.limit
     return WindowRules(
         float("inf") if most is None else most,
         batch.padded and pack is None,
@@ -171,7 +165,7 @@ def plan_batches(
         The pieces into which the samples are cut, None if none is cut; and the places of the samples, or else of the
         pieces, of each batch.
     """
-    rules, most = rules_of(batch), max_cost_of(batch)
+    rules, most = rules_of(batch), batch.limit
     if batch.cuts_samples and most is not None:
         pack, lengths = batch.pack, costs.astype(np.int64).tolist()
         if pack is not None and pack.method == "concatenate":

@@ -153,9 +153,9 @@ class _Meter:
         )
         self._limits, self._balance, self._group_by = tuple(batch.limits), batch.balance, batch.group_by
         self._multiple = pack.pad_to_multiple_of if pack else 1
-        self._most, self._rules = windows.max_cost_of(batch), windows.rules_of(batch)
+        self._most, self._rules = batch.limit, windows.rules_of(batch)
         self._limit = batch.limit_name
-        self._cuts, self._overlong, self._can_be_alone = batch.cuts_samples, batch.overlong, pack is None
+        self._cuts, self._overlong, self._remedy = batch.cuts_samples, batch.overlong, batch.remedy_for_long
         needs_more = batch.limits or batch.balance is not None or self._multiple > 1
         self._quick = 0 if needs_more else min(self._rules.capacity, _LIMIT)
         """An integer cost up to this needs no further check."""
@@ -266,11 +266,8 @@ class _Meter:
             if self._most and cost > self._rules.capacity
             else "one of the `limits` is less"
         )
-        can_be_cut = self._packed is not None and not self._limits and self._multiple == 1
-        others = "`drop`, `truncate` or `split`" if can_be_cut else "`drop`"
-        others = "`drop` or `alone`" if self._can_be_alone else others
         has = f"costs {cost:g}" if self._packed is None else f"has {cost:,g} elements of `{self._packed}`"
-        return f"the sample {has}, and {limits}; raise it, or set `overlong` to {others}"
+        return f"the sample {has}, and {limits}; {self._remedy}"
 
 
 @dataclass(frozen=True)
@@ -393,7 +390,7 @@ class WindowPlanner:
 
     def _note_costs(self, samples: Sequence[Candidate]) -> None:
         """Count what the samples of a window cost, truncated if they will be."""
-        limit = windows.max_cost_of(self.batch)
+        limit = self.batch.limit
         most = limit if self.batch.overlong == "truncate" and limit is not None else inf
         for each in samples:
             cost, budget = min(each[0], most), each[5].budget

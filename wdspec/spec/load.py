@@ -40,6 +40,10 @@ _MOST_VALUES = 100_000
 """Values checked in all splits and environments of a file; a hundred sources have about one thousand."""
 
 
+_ALSO_WARNED_OF = ("W109", "W402", "W404", "W451", "W460")
+"""Codes without a rule that are warnings of loading, too."""
+
+
 def load(
     source: SpecSource,
     *,
@@ -89,7 +93,7 @@ def load(
 
 def _warn_at_load(problems: Sequence[Problem], comments: Sequence[IgnoreComment]) -> None:
     """Show the warnings that matter to a run, unless a comment hides them."""
-    codes = {"W109", "W402", "W404", "W451", *(each.about.code for each in RULES if each.warns_at_load)}
+    codes = {*_ALSO_WARNED_OF, *(each.about.code for each in RULES if each.warns_at_load)}
     for problem in problems:
         if problem.code in codes and not any(comment.hides(problem) for comment in comments):
             warn_user(str(problem))

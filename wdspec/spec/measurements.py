@@ -7,6 +7,7 @@ import os
 import re
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from glob import iglob
 from importlib.metadata import version
@@ -16,11 +17,13 @@ from typing import Any, NamedTuple
 
 from wdspec.base.errors import UsageError
 from wdspec.spec.files import MOST_DATA, Library, read_from_disk, reason_of
+from wdspec.spec.language.expressions import ExpressionError, parse_expression
 from wdspec.spec.problems import Problems, advise_stats, list_names
 from wdspec.spec.reading import (
     changed_keys,
     changed_selection,
     digest_costing,
+    digest_decoding,
     digest_keeping,
     digest_shards,
     split_costing,
@@ -229,7 +232,7 @@ class MeasuredSource:
     lengths: Mapping[str, Spread] = field(default_factory=dict)
     """Lengths of decoded values in all measured shards, by field."""
     decoding: str = ""
-    """Digest of the options that decide what the decoded values are (`digest_decoding`), if they were measured."""
+    """Digests of the options that decide what the decoded values are (`digest_decoding`), if they were measured."""
     cost: float | None = None
     """Mean cost of a sample, if it was measured."""
     costing: str = ""
@@ -427,6 +430,7 @@ def fill_in_measurements(
         elif measured is not None:
             misfits.setdefault(_find_selection_misfit(measured, spec, leaf.model), []).append(leaf.name)
             _compare_numbers(measured, spec, leaf, named, problems)
+            _find_overlong(measured, spec, leaf, named, problems)
             leaf.model = _fill_in(measured, spec, leaf.model)
             if measured.cost is not None and leaf.model.mean_cost is None:
                 misfits.setdefault(find_costs_misfit(measured, spec, leaf.model), []).append(leaf.name)
@@ -493,6 +497,27 @@ def _compare_numbers(
             )
             hint = f"remove `{key}`, or run `wdspec stats SPEC` again if the shards have changed"
             problems.add("W109", leaf.node.value_or_self(key), message, hint)
+
+
+def _find_overlong(measured: MeasuredSource, spec: Spec, leaf: Draft, file: str, problems: Problems) -> None:
+    """Warn about a measured value whose length alone is the cost of a sample, and more than a batch may cost."""
+    batch, source = spec.batch, leaf.model
+    assert source is not None, "the draft has a model"
+    if batch is None or batch.limit is None or batch.cuts_samples or batch.overlong != "error":
+        return
+    is_same = "=" in measured.decoding and not changed_keys(measured.decoding, digest_decoding(spec, source))
+    cost = next(iter(batch.expressions), "") if not batch.is_by_function else ""
+    with suppress(ExpressionError):  # E330 reports it
+        expression = parse_expression(cost, spec.costs)
+        field, *rest = expression.paths[0] if expression.paths else ("",)
+        longest = measured.lengths.get(f"{field}[0]", measured.lengths.get(str(field)))
+        is_length = (
+            expression.source == "v0" and rest == ["length"] and not (source.map or spec.map or spec.stage)
+        )
+        if is_length and is_same and longest and longest.quantiles[-1] > batch.limit:
+            what = f"by {file}, `{field}` of a sample of `{leaf.name}` has {longest.quantiles[-1]:,} elements"
+            message = f"{what}, but {batch.limit_name} is {batch.limit:g}"
+            problems.add("W460", leaf.node, message, batch.remedy_for_long)
 
 
 def spreads_as_json(fields: Mapping[str, Spread]) -> dict[str, Any]:

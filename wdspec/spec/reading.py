@@ -159,8 +159,8 @@ def _name(key: str) -> str:
 
 
 def digest_decoding(spec: Spec, source: Source, files: Mapping[str, str] = NO_FILES) -> str:
-    """Return a digest of all that the lengths of decoded values depend on."""
-    return _digest(describe_reading(spec, source, "shard damage choice values", files))
+    """Return digests of all that the lengths of decoded values depend on, by key, as `digest_shards` does."""
+    return _digest_each(describe_reading(spec, source, "shard damage choice values", files))
 
 
 def digest_keeping(spec: Spec, source: Source, files: Mapping[str, str]) -> str:

@@ -294,9 +294,9 @@ class SourceOptions(Model):
         ),
     ] = Field(
         None,
-        description="Maximum number of times that the samples of the source are read in a run, on average over "
-        "samples and slots: `4`, `0.5`. Requires the number of `samples`, without those that `where` and similar keys "
-        "drop.",
+        description="Maximum number of times that the samples of the source are read in a run, on average: `4`, `0.5`. "
+        "One sample may be read more often than another. Requires the number of `samples`, without those that `where` "
+        "and similar keys drop.",
     )
     on_exhausted: Annotated[
         Literal["error", "drop", "stop"],

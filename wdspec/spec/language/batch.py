@@ -502,6 +502,19 @@ class Batch(values.Model):
         return "`max_cost`" if self.max_tokens is None else "`max_tokens`"
 
     @property
+    def limit(self) -> float | None:
+        """What a batch may cost at most: by default, the length of a packed row."""
+        most = self.max_tokens if self.max_cost is None else self.max_cost
+        return self.pack.length if most is None and self.pack else most
+
+    @property
+    def remedy_for_long(self) -> str:
+        """What to do about a sample that exceeds the limits alone."""
+        can_be_cut = self.pack is not None and not self.limits and self.pack.pad_to_multiple_of == 1
+        others = "`drop`, `truncate` or `split`" if can_be_cut else "`drop`"
+        return f"raise it, or set `overlong` to {'`drop` or `alone`' if self.pack is None else others}"
+
+    @property
     def cuts_samples(self) -> bool:
         """Whether a packed row may have only a part of a sample."""
         by_length = self.overlong in ("truncate", "split")
