@@ -124,3 +124,71 @@ def test_a_file_of_classes_that_is_not_here_is_a_warning_alone() -> None:
     label = {"label": "cls", "file": "absent.txt", "aliases": {"Dog": "dgo"}}
     found = check({"dataset": [{"shards": "a.tar", "make": {"class_id": label}}]})[1]
     assert [each.code for each in found] == ["W440"]
+
+
+def tokenizer(*tokens: str, added: tuple[str, ...] = (), **more: Any) -> str:
+    special = [{"content": each, "id": len(tokens) + at, "special": True} for at, each in enumerate(added)]
+    vocabulary = {token: number for number, token in enumerate(tokens)}
+    return json.dumps({**more, "model": {"vocab": vocabulary}, "added_tokens": special})
+
+
+FILES = {
+    "ab.json": tokenizer("a", "b", added=("</s>",)),
+    "copy.json": tokenizer("a", "b", added=("</s>",), truncation=None),
+    "ba.json": tokenizer("b", "a", added=("</s>",)),
+    "more.json": tokenizer("a", "b", added=("</s>", "<pad>")),
+    "other.json": tokenizer("a", "b", added=("<end>",)),
+    "scores.json": json.dumps({"model": {"vocab": [["b", -1.0], ["a", -2.0]]}, "added_tokens": []}),
+}
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "said"),
+    [
+        ({"file": "ab.json"}, {"file": "ba.json"}, "'b' is token 0 of `b`, but 1 of `a` in `ids`"),
+        ({"file": "ab.json"}, {"file": "scores.json"}, "'b' is token 0 of `b`, but 1 of `a` in `ids`"),
+        (
+            {"file": "ab.json"},
+            {"file": "other.json"},
+            "token 2 is '<end>' of `b`, but '</s>' of `a` in `ids`",
+        ),
+        ({"file": "ab.json"}, {"file": "folder"}, "'b' is token 0 of `b`, but 1 of `a` in `ids`"),
+        (
+            {"file": "ab.json", "eos": "</s>"},
+            {"file": "ab.json"},
+            "documents of `b` end with no `eos`, but those of `a` end with '</s>', in `ids`",
+        ),
+        ({"file": "ab.json"}, {"file": "ab.json", "truncate": 9}, ""),
+        ({"file": "ab.json"}, {"file": "copy.json"}, ""),
+        ({"file": "ab.json"}, {"file": "more.json"}, ""),
+        ({"file": "ab.json"}, {"file": "absent.json"}, ""),
+        ({"file": "ab.json", "eos": "</s>"}, {"file": "ab.json", "chat": "text", "template": "t.jinja"}, ""),
+        (
+            {"file": "ab.json"},
+            {"file": "ba.json", "chat": "text", "template": "t.jinja"},
+            "'b' is token 0 of `b`",
+        ),
+    ],
+)
+def test_sources_with_two_tokenizers_for_one_field_are_one_warning(
+    one: dict[str, Any], other: dict[str, Any], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    for name, text in {**FILES, "folder/tokenizer.json": FILES["ba.json"], "t.jinja": "x"}.items():
+        (tmp_path / name).write_text(text)
+    steps = [step if "chat" in step else {"tokenize": "text", **step} for step in (one, other, other)]
+    sources = [
+        {"name": name, "shards": f"{name}.jsonl", "make": {"ids": step}}
+        for name, step in zip("abc", steps, strict=True)
+    ]
+    found = find_renumbered({"dataset": sources})
+    assert len(found) == bool(said)
+    assert all(said in each for each in found)
+    (tmp_path / "s.yaml").write_text(
+        json.dumps({"splits": {name: {"dataset": [each]} for name, each in zip("ab", sources, strict=False)}})
+    )
+    of_splits = [each.message for each in wdspec.validate("s.yaml") if each.code == "W457"]
+    assert of_splits == [
+        each.replace("`a`", "the split `a`").replace("`b`", "the split `b`") for each in found
+    ]

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
 
-from wdspec.base.amounts import show_value
 from wdspec.base.errors import SpecError, install_command
 from wdspec.spec.build import Composition
 from wdspec.spec.language.class_files import add_aliases, numbers_of
@@ -233,91 +231,6 @@ def unusable_classes(composition: Composition) -> Findings:
                     add_aliases(numbers, recipe.aliases, recipe.file)
                 except SpecError as error:
                     yield Finding(locate(node, (name, key)), error.message)
-
-
-class _Classes(NamedTuple):
-    owner: str
-    """The source or the split that numbers them."""
-    field: str
-    at: Node
-    """`names` or `file`."""
-    numbers: Mapping[str, int]
-    """By name."""
-
-
-@rule(
-    "W457",
-    "classes that are numbered in two ways",
-    "Two sources, or two splits, make the same field by `label`, and a class has another number in one than in the "
-    "other, or a number another class. A model that is trained with both learns one number for two classes, and an "
-    "evaluation counts right predictions as wrong. Number the classes once, in `defaults`. Other spellings of a name "
-    "belong into `aliases`, which may differ by source. There is no warning about splits without a common class, which "
-    "may be for different tasks, about fields of different names, and about files that are not on this machine.",
-    keys="make",
-    bad="defaults: {make: {class_id: {label: cls, names: [cat, dog]}}}\n"
-    "dataset:\n  - {shards: a.tar}\n  - {shards: b.tar, make: {class_id: {names: [dog, cat]}}}\n",
-    good="defaults: {make: {class_id: {label: cls, names: [cat, dog]}}}\n"
-    "dataset:\n  - {shards: a.tar}\n  - {shards: b.tar, make: {class_id: {aliases: {puppy: dog}}}}\n",
-)
-def classes_of_two_sources(composition: Composition) -> Findings:
-    """Classes that sources of a mix number in different ways."""
-    yield from _find_renumbered(_classes_of(composition))
-
-
-@rule("W457", needs="splits")
-def classes_of_two_splits(splits: Sequence[Composition]) -> Findings:
-    """Classes that splits number in different ways, if they have any in common."""
-    found: dict[tuple[str, str], _Classes] = {}
-    for each in splits:
-        for classes in _classes_of(each):
-            split = f"the split `{each.variant.split}`"
-            found.setdefault((split, classes.field), classes._replace(owner=split))
-    yield from _find_renumbered(found.values(), lambda one, other: bool(one.keys() & other.keys()))
-
-
-def _classes_of(composition: Composition) -> Iterator[_Classes]:
-    """The classes of the fields that sources of a mix make by `label`, if they can be read."""
-    for leaf, source, node in makes_of(composition, is_mixed=True):
-        for name, recipe in source.make.items():
-            if isinstance(recipe, Label):
-                try:
-                    numbers = numbers_of(recipe.names, recipe.file)
-                except SpecError:
-                    continue  # said where samples are read, and by W440 if the file does not exist
-                at = locate(node, (name, "file" if recipe.names is None else "names"))
-                yield _Classes(f"`{leaf.name}`", name, at, numbers)
-
-
-def _find_renumbered(
-    found: Iterable[_Classes],
-    are_comparable: Callable[[Mapping[str, int], Mapping[str, int]], bool] = lambda one, other: True,
-) -> Findings:
-    """What differs from the first that makes the field, once for each way to number its classes."""
-    ways: dict[str, list[_Classes]] = {}
-    for each in found:
-        known = ways.setdefault(each.field, [])
-        if all(each.numbers != other.numbers for other in known):
-            known.append(each)
-            if are_comparable(known[0].numbers, each.numbers) and (what := _compare_classes(known[0], each)):
-                hint = f"number the classes once, in `defaults: {{make: {{{each.field}: …}}}}`"
-                yield Finding(
-                    each.at, f"{what} in `{each.field}`", f"{hint}, and write other names in `aliases`"
-                )
-
-
-def _compare_classes(one: _Classes, other: _Classes) -> str:
-    """Return the first number that two maps give another name, or name another number; empty if there is none."""
-    for name, number in other.numbers.items():
-        if (before := one.numbers.get(name, number)) != number:
-            return f"{show_value(name, 60)} is class {number} of {other.owner}, but {before} of {one.owner}"
-    first, second = (
-        {number: name for name, number in reversed([*each.numbers.items()])} for each in (one, other)
-    )
-    for number in sorted(first.keys() & second.keys()):
-        if number >= 0 and first[number] != second[number]:  # below 0, they are no classes
-            names = [show_value(each[number], 60) for each in (first, second)]
-            return f"class {number} is {names[1]} of {other.owner}, but {names[0]} of {one.owner}"
-    return ""
 
 
 @rule(

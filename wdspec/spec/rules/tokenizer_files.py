@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
-from typing import Any
 
 from wdspec.spec.build import Composition
 from wdspec.spec.files import MOST_DATA, read_from_disk
@@ -49,26 +47,38 @@ def _find_without(path: str, text: str) -> list[str] | None:
         path: of the `tokenizer.json`, or of the folder that has it.
         text: the text of a token.
     """
+    data = _read(path)
+    spellings = (json.dumps(text, ensure_ascii=each).encode("utf-8", "replace") for each in (True, False))
+    if data is None or any(spelling in data for spelling in spellings):
+        return None  # most likely as a token, and `explain` knows
+    found = _parse(data)
+    return None if found is None or text in found[0] else found[1]
+
+
+def read_tokens(path: str) -> dict[str, int] | None:
+    """Return the tokens of a tokenizer on this machine and their ids; None if they cannot be read."""
+    data = None if "://" in path else _read(path)
+    found = None if data is None else _parse(data)
+    return None if found is None else found[0]
+
+
+def _read(path: str) -> bytes | None:
     local = os.path.expanduser(path)
     local = os.path.join(local, "tokenizer.json") if os.path.isdir(local) else local
     try:
-        data = read_from_disk(local, True, MOST_DATA)
+        return read_from_disk(local, True, MOST_DATA)
     except OSError:
         return None  # W440 says that it does not exist
-    if any(json.dumps(text, ensure_ascii=each).encode("utf-8", "replace") in data for each in (True, False)):
-        return None  # most likely as a token, and `explain` knows
+
+
+def _parse(data: bytes) -> tuple[dict[str, int], list[str]] | None:
+    """Return the ids of tokens, and the special ones; None if it is no tokenizer, which is said where it is read."""
     try:
         tokenizer = json.loads(data)
-        added = tokenizer["added_tokens"]
-        tokens = {*_texts_of(tokenizer["model"]["vocab"]), *(each["content"] for each in added)}
-        return None if text in tokens else [each["content"] for each in added if each.get("special")]
+        vocabulary, added = tokenizer["model"]["vocab"], tokenizer["added_tokens"]
+        if not isinstance(vocabulary, dict):  # a list of texts and scores
+            vocabulary = {text: number for number, (text, _) in enumerate(vocabulary)}
+        ids = {**vocabulary, **{each["content"]: each["id"] for each in added}}
+        return ids, [each["content"] for each in added if each.get("special")]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return None  # not a tokenizer, which is said where it is read
-
-
-def _texts_of(vocabulary: Any) -> Iterator[str]:
-    """The texts in the vocabulary of a model: of a map to ids, or of a list of texts and scores."""
-    if isinstance(vocabulary, dict):
-        yield from vocabulary
-    else:
-        yield from (text for text, _ in vocabulary)
+        return None
