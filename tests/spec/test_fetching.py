@@ -318,3 +318,25 @@ def test_objects_of_a_local_folder_are_not_said_to_be_requested():
         entry = {"image": {"url": "url", "root": root}}
         spec = wdspec.load({"dataset": [{"shards": "a.jsonl", "fetch": entry}]})
         assert ("(one request per object)" in steps_in_words(spec.sources[0], spec)) == is_said
+
+
+@pytest.mark.parametrize(
+    ("keys", "warns"),
+    [
+        ({}, True),
+        ({"decode": "rgb8"}, True),  # which is for names such as `image`
+        ({"decode": {"json": "json"}, "rename": {"views": "pics"}}, True),
+        ({"decode": {"pics": "rgb8"}}, False),
+        ({"decode": {"pics": "raw"}}, False),
+        ({"map": {"pics": "mylib:open"}}, False),
+        ({"make": {"n": {"take": "json.n"}}, "fields": ["n"]}, False),
+        ({"batch": {"size": 4, "collate": {"pics": "list"}}}, False),
+        ({"batch": None}, False),
+    ],
+)
+def test_objects_that_nothing_decodes_are_a_warning_if_they_come_into_a_batch(keys, warns):
+    source = {"shards": "a.tar", "fetch": {"pics": {"url": "json.pics", "root": "images/"}}}
+    source |= {key: value for key, value in keys.items() if key not in ("batch", "fields")}
+    top = {key: value for key, value in {"batch": 4, **keys}.items() if key in ("batch", "fields") and value}
+    found = [each.message for each in wdspec.validate({"dataset": [source], **top}) if each.code == "W371"]
+    assert found == ["the objects of `pics` are not decoded: the batch will have a list of bytes"] * warns

@@ -78,7 +78,7 @@ _UNPADDED = (
     "images or audio that do not stack",
     "A batch stacks arrays and tensors of the same shape. PIL images raise an error, unless `ragged` or `collate` "
     "says what to do with them. `resize` with one number keeps the aspect of images, which may differ. Images, audio "
-    "and video that are not decoded become a list of bytes.",
+    "and video that are not decoded become a list of bytes, and so do objects that samples name (`fetch`).",
     keys="batch",
     bad="batch: 8\ndataset:\n  - {shards: a.tar, extensions: jpg cls, decode: pil}\n",
     good="batch: 8\ndataset:\n  - {shards: a.tar, extensions: jpg cls, decode: rgb8}\n",
@@ -91,6 +91,10 @@ def unstackable_images(composition: Composition) -> Findings:
     for leaf, source in right_sources(composition, "extensions", "decode", "scale"):
         if any(call.field is None for call in source.map):
             continue
+        for name in _list_fetched_bytes(source, spec):
+            hint = f"add `decode: {{{name}: rgb8}}` if they are images, or `{name}: raw` if bytes are meant"
+            what = f"the objects of `{name}` are not decoded: the batch will have a list of bytes"
+            yield Finding(locate(leaf.node.value_or_self("fetch"), (name,)), what, hint)
         written = leaf.node.get("decode")
         if written is not None and _gives_pil(source, spec):
             hint = "decode to an array (`rgb8`) or a tensor (`torchrgb`), or make one in `map`"
@@ -149,6 +153,20 @@ def _find_encoded(source: Source, spec: Spec) -> str | None:
     names = (entry.split(";")[0] for entry in source.extensions)
     found = (name for name in names if is_image(name) or _medium(name))
     return next((name for name in found if not _is_collated(name, source, spec)), None)
+
+
+def _list_fetched_bytes(source: Source, spec: Spec) -> list[str]:
+    """The objects that are delivered as they are fetched, though nothing says that bytes are meant."""
+    kept = {name for entry in spec.to_tuple or spec.fields or () for name in entry.split(";")}
+    written = {} if source.decode is None else source.decode.fields
+    new_names = {old: new for new, olds in source.rename.items() for old in olds}
+    return [
+        name
+        for name in source.fetch
+        if not kept or new_names.get(name, name) in kept or any(map(MAGIC.intersection, kept))
+        if not {name, new_names.get(name)} & written.keys() and not _is_collated(name, source, spec)
+        if not any(decoders_of(source, new_names.get(name, name)))
+    ]
 
 
 def _medium(field: str) -> str:
