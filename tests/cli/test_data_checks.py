@@ -130,6 +130,21 @@ CASES: list[tuple[str, dict[str, str], list[str], tuple[str, ...]]] = [
         ["W508"],
         ("s.yaml:4:5", "`a-001.tar` is also a shard of `a`"),
     ),
+    (  # each keeps other samples of them, but the last one
+        "dataset:\n"
+        + "".join(
+            f"  - {{name: {name}, shards: '{glob}-001.tar', subset: [{part}], weight: 1}}\n"
+            for name, glob, part in (
+                ("b", "a", "0%, 40%"),
+                ("c", "?", "40%, 60%"),
+                ("d", "*", "60%, 100%"),
+                ("e", "a*", "50%, 60%"),
+            )
+        ),
+        {},
+        ["W508"],
+        ("s.yaml:5:5", "`a-001.tar` is also a shard of `c`"),
+    ),
     (
         "dataset:\n  - {name: a, shards: [a-001.tar, linked.tar]}\n",
         {},

@@ -30,6 +30,7 @@ from wdspec.shards.key_lists import iter_keys
 from wdspec.shards.shards import Shards
 from wdspec.spec.measurements import MeasuredSource
 from wdspec.spec.reading import is_same_selection
+from wdspec.spec.rules.sources import are_disjoint
 from wdspec.spec.spec import Source, Spec
 from wdspec.storage.storage import Storage
 from wdspec.stores.local import open_file
@@ -358,12 +359,13 @@ class SourceFiles(NamedTuple):
     missing: tuple[tuple[str, str], ...]
     """(URL, path) of shards that do not exist."""
     repeated: tuple[str, str] | None
-    """The first URL whose file is a shard of an earlier source, or an earlier shard of this one; and that source."""
+    """The first URL whose file is a shard of an earlier source that may keep the same samples, or an earlier shard of
+    this one; and that source."""
 
 
 def look_at_files(spec: Spec, shards: Shards) -> dict[str, SourceFiles]:
     """Look for the local shards of all sources that are read, and of companions; returns their files by name."""
-    of_mix: dict[str, tuple[str, int]] = {}
+    of_mix: dict[str, list[Source]] = {}
     most = max(LEAST_LOOKED_AT, min(MOST_LOOKED_AT, MOST_OF_ALL // max(1, len(spec.collections))))
     found = {}
     for source in spec.collections:
@@ -385,9 +387,12 @@ def look_at_files(spec: Spec, shards: Shards) -> dict[str, SourceFiles]:
             elif not os.path.exists(path):
                 missing.append((url.text, path))
             else:
-                owner = owners.setdefault(os.path.realpath(path), (source.name, index))
-                if owner != (source.name, index) and repeated is None:
-                    repeated = url.text, owner[0]
+                before = owners.setdefault(os.path.realpath(path), [])
+                others = (
+                    other.name for other in before if other is source or not are_disjoint(other, source)
+                )
+                repeated = repeated or next(((url.text, name) for name in others), None)
+                before.append(source)
         found[source.name] = SourceFiles(
             looked_at, looked_at == len(urls), tuple(directories), tuple(missing), repeated
         )

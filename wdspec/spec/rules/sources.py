@@ -20,7 +20,7 @@ from wdspec.spec.rules.rule import Finding, Findings, rule
 from wdspec.spec.rules.safety import decoder_names
 from wdspec.spec.rules.shards import parts_of
 from wdspec.spec.sources import Draft, every_draft
-from wdspec.spec.spec import selecting_keys
+from wdspec.spec.spec import Source, selecting_keys
 from wdspec.spec.tree import ListNode, Scalar
 from wdspec.urls.urls import Part, kind_of, scheme_of
 
@@ -394,10 +394,14 @@ def _find_shared(written: Sequence[_OfOwner], kind: str, hint: str) -> Findings:
 
 
 def _read_selection(leaf: Draft) -> tuple[Any, ...]:
-    """What decides which samples of its shards a source keeps."""
+    """What decides which samples of its shards a source keeps; empty if that is not known."""
     if leaf.model is None or leaf.bad.intersection(selecting_keys()):
         return ()
-    return tuple(getattr(leaf.model, attribute) for attribute in selecting_keys().values())
+    return _selection_of(leaf.model)
+
+
+def _selection_of(source: Source) -> tuple[Any, ...]:
+    return tuple(getattr(source, attribute) for attribute in selecting_keys().values())
 
 
 def _separate_parts(one: Draft, other: Draft) -> str:
@@ -418,8 +422,15 @@ def _separate_parts(one: Draft, other: Draft) -> str:
 
 
 def _are_disjoint(one: Draft, other: Draft) -> bool:
+    """As `are_disjoint`, of sources that may have errors."""
+    if one.model is None or other.model is None or not (_read_selection(one) and _read_selection(other)):
+        return False
+    return are_disjoint(one.model, other.model)
+
+
+def are_disjoint(one: Source, other: Source) -> bool:
     """Whether two sources surely, or by two different `where`, keep different samples of the same shards."""
-    if not (ours := _read_selection(one)) or not (theirs := _read_selection(other)) or ours == theirs:
+    if (ours := _selection_of(one)) == (theirs := _selection_of(other)):
         return False
     (where, subset, keys, exclude), (their_where, their_subset, their_keys, their_exclude) = ours, theirs
     if where and their_where and where != their_where:
