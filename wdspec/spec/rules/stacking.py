@@ -91,10 +91,6 @@ def unstackable_images(composition: Composition) -> Findings:
     for leaf, source in right_sources(composition, "extensions", "decode", "scale"):
         if any(call.field is None for call in source.map):
             continue
-        for name in _list_fetched_bytes(source, spec):
-            hint = f"add `decode: {{{name}: rgb8}}` if they are images, or `{name}: raw` if bytes are meant"
-            what = f"the objects of `{name}` are not decoded: the batch will have a list of bytes"
-            yield Finding(locate(leaf.node.value_or_self("fetch"), (name,)), what, hint)
         written = leaf.node.get("decode")
         if written is not None and _gives_pil(source, spec):
             hint = "decode to an array (`rgb8`) or a tensor (`torchrgb`), or make one in `map`"
@@ -115,6 +111,20 @@ def unstackable_images(composition: Composition) -> Findings:
             decoder = "rgb8" if is_image(field) else _medium(field)
             hint = f"add `decode: {decoder}`, or convert it to a tensor in `map`"
             yield Finding(at, f"`{field}` is not decoded: the batch will have a list of bytes", hint)
+
+
+@rule("W371", keys="fetch")
+def fetched_bytes(composition: Composition) -> Findings:
+    """Objects that are delivered in batches as they are fetched, though nothing says that bytes are meant."""
+    spec = composition.spec
+    for leaf, source in (
+        right_sources(composition, "fetch", "rename", "decode", "map") if _stacks(spec) else ()
+    ):
+        is_known = all(call.field is not None for call in source.map)
+        for name in _list_fetched_bytes(source, spec) if is_known else ():
+            hint = f"add `decode: {{{name}: rgb8}}` if they are images, or `{name}: raw` if bytes are meant"
+            what = f"the objects of `{name}` are not decoded: the batch will have a list of bytes"
+            yield Finding(locate(leaf.node.value_or_self("fetch"), (name,)), what, hint)
 
 
 def _gives_pil(source: Source, spec: Spec) -> bool:
@@ -156,7 +166,7 @@ def _find_encoded(source: Source, spec: Spec) -> str | None:
 
 
 def _list_fetched_bytes(source: Source, spec: Spec) -> list[str]:
-    """The objects that are delivered as they are fetched, though nothing says that bytes are meant."""
+    """The objects that are delivered, and for which the spec has neither a decoder nor `raw`."""
     kept = {name for entry in spec.to_tuple or spec.fields or () for name in entry.split(";")}
     written = {} if source.decode is None else source.decode.fields
     new_names = {old: new for new, olds in source.rename.items() for old in olds}
