@@ -7,9 +7,8 @@ import pytest
 
 import wdspec
 from wdspec.base.errors import FieldError, SpecError
-from wdspec.spec.language.class_files import read_class_file
+from wdspec.spec.language.class_files import class_names, read_class_file
 from wdspec.steps import make_label
-from wdspec.steps.label import class_names
 
 
 def test_names_are_numbered_in_their_order():

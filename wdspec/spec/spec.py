@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
 from fnmatch import fnmatchcase
 from functools import cache
-from pkgutil import resolve_name
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, SkipValidation
@@ -786,8 +785,11 @@ class Spec(Tabular, Discreet):
             >>> spec.class_names("class_id")
             ['cat', 'dog']
         """
-        found: list[str] | dict[int, str] = resolve_name("wdspec.steps.label:names_in_spec")(self, field)
-        return found
+        from wdspec.spec.language.class_files import (
+            names_in_sources,  # reads files, as no other spec needs here
+        )
+
+        return names_in_sources({source.name: source.make for source in self.sources}, field)
 
     def etl_of(self, source: Source) -> Etl | None:
         """The ETL of AIStore through which a source is read: its own, or that of the spec unless the source turns it

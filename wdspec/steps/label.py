@@ -6,16 +6,15 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 from wdspec.base.amounts import join_names, show_value
-from wdspec.base.errors import FieldError, UsageError, did_you_mean, nearest
+from wdspec.base.errors import FieldError, did_you_mean, nearest
 from wdspec.base.trials import Trial
 from wdspec.spec.language.class_files import add_aliases, numbers_of
-from wdspec.spec.language.making import Label
 
 if TYPE_CHECKING:
-    from wdspec.spec.spec import Spec
+    pass
 
 
 def make_label(
@@ -137,42 +136,3 @@ def find_name(name: str, known: Iterable[str]) -> str | None:
 
 def _where(file: str | None) -> str:
     return "" if file is None else f" in {file}"
-
-
-def class_names(numbers: Mapping[str, int]) -> list[str] | dict[int, str]:
-    """Return the names of classes by number: a list if the numbers are 0, 1, 2, …, or else a dict.
-
-    If several names have the same number, the first one counts.
-    """
-    names: dict[int, str] = {}
-    for name, number in numbers.items():
-        names.setdefault(number, name)
-    ordered = dict(sorted(names.items()))
-    return list(ordered.values()) if [*ordered] == [*range(len(ordered))] else ordered
-
-
-def names_in_spec(spec: Spec, field: str) -> list[str] | dict[int, str]:
-    """Return the names of the classes of a field that `make` makes by `label`; see `Spec.class_names`."""
-    labels = {each.name: each.make[field] for each in spec.sources if isinstance(each.make.get(field), Label)}
-    if not labels:
-        made = [
-            name for each in spec.sources for name, recipe in each.make.items() if isinstance(recipe, Label)
-        ]
-        hint = did_you_mean(field, made) or f"it has {', '.join(map(repr, dict.fromkeys(made))) or 'none'}"
-        raise UsageError(f"no source of the spec makes a field {field!r} by `label`; {hint}")
-    found = {name: class_names(_without_unknown(cast(Label, recipe))) for name, recipe in labels.items()}
-    first, *others = found
-    for other in others:
-        if found[other] != found[first]:
-            raise UsageError(
-                f"`{first}` and `{other}` number the classes of {field!r} in two ways; write one map in `defaults: "
-                "{make: …}`, and other names of classes in `aliases`"
-            )
-    return found[first]
-
-
-def _without_unknown(recipe: Label) -> Mapping[str, int]:
-    """Return the classes of a step without the names that have the number of unknown ones, if it is negative."""
-    return {
-        name: n for name, n in numbers_of(recipe.names, recipe.file).items() if n >= 0 or n != recipe.unknown
-    }

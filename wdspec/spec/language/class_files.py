@@ -6,9 +6,10 @@ import io
 import json
 from collections.abc import Callable, Mapping
 
-from wdspec.base.errors import SpecError, did_you_mean
+from wdspec.base.errors import SpecError, UsageError, did_you_mean
 from wdspec.base.files import open_regular
 from wdspec.base.text_rows import RowError, read_csv
+from wdspec.spec.language.making import Label, Recipe
 
 
 def numbers_of(names: Mapping[str, int] | None, file: str | None) -> Mapping[str, int]:
@@ -114,3 +115,45 @@ def _read_csv(text: str, delimiter: str, refuse: Callable[[str], SpecError]) -> 
     except RowError as error:
         raise refuse(f"cannot be read at line {error.line}: {error}") from None
     return found
+
+
+def class_names(numbers: Mapping[str, int]) -> list[str] | dict[int, str]:
+    """Return the names of classes by number: a list if the numbers are 0, 1, 2, …, or else a dict.
+
+    If several names have the same number, the first one counts.
+    """
+    names: dict[int, str] = {}
+    for name, number in numbers.items():
+        names.setdefault(number, name)
+    ordered = dict(sorted(names.items()))
+    return list(ordered.values()) if [*ordered] == [*range(len(ordered))] else ordered
+
+
+def names_in_sources(sources: Mapping[str, Mapping[str, Recipe]], field: str) -> list[str] | dict[int, str]:
+    """Return the names of the classes of a field; see `Spec.class_names`.
+
+    Args:
+        sources: the `make` of each source, by its name.
+        field: the field.
+    """
+    labels = {name: recipe for name, make in sources.items() if isinstance(recipe := make.get(field), Label)}
+    if not labels:
+        made = [name for make in sources.values() for name in make if isinstance(make[name], Label)]
+        hint = did_you_mean(field, made) or f"it has {', '.join(map(repr, dict.fromkeys(made))) or 'none'}"
+        raise UsageError(f"no source of the spec makes a field {field!r} by `label`; {hint}")
+    found = {name: class_names(_without_unknown(recipe)) for name, recipe in labels.items()}
+    first, *others = found
+    for other in others:
+        if found[other] != found[first]:
+            raise UsageError(
+                f"`{first}` and `{other}` number the classes of {field!r} in two ways; write one map in `defaults: "
+                "{make: …}`, and other names of classes in `aliases`"
+            )
+    return found[first]
+
+
+def _without_unknown(recipe: Label) -> Mapping[str, int]:
+    """Return the classes of a step without the names that have the number of unknown ones, if it is negative."""
+    return {
+        name: n for name, n in numbers_of(recipe.names, recipe.file).items() if n >= 0 or n != recipe.unknown
+    }
