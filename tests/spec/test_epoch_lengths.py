@@ -1,8 +1,10 @@
 """How long an epoch is, and what people write who think of other words for it."""
 
 import json
+import re
 
 import pytest
+import yaml
 from click.testing import CliRunner
 from shardmaking import write_source
 
@@ -105,3 +107,31 @@ def test_a_pass_that_is_the_same_each_time_warns_about_what_is_random(keys, name
 )
 def test_other_passes_do_not(keys):
     assert wdspec.validate({"dataset": [{"name": "a", "shards": "a.tar", **keys}], "epoch": "pass"}) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("10k samples", "write `10_000`"),
+        ("10_000 images", "write `10_000`"),
+        ("1e6 documents", "write `1_000_000`"),
+        ("10M tokens", "write `epoch: {tokens: 10_000_000}`"),
+        ("500 steps", "write `epoch: {batches: 500}`"),
+        ("1 batch", "write `epoch: {batches: 1}`"),
+        ("3 epochs", "the number of epochs is set in the training loop; to read every sample once, write "),
+        ("2 hours", "write the samples of one epoch, such as `100_000`, or `pass`; leave it out for an "),
+    ],
+)
+def test_a_number_with_what_it_counts_has_the_line_to_write(text, hint):
+    [(code, said)] = problems(text)
+    assert code == "E202"
+    assert said.startswith(hint)
+    written = re.match(r"write `(?:epoch: )?([^`]+)`", said)
+    assert written is not None or "epochs" in text
+    if written is not None and "hours" not in text:
+        dataset = [{"shards": "a.tar", "extensions": "ids", "mean_cost": 9}]
+        batch = 4
+        if "tokens" in text:
+            batch = {"cost": "ids.length", "max_tokens": 4096, "collate": {"ids": "list"}}
+        spec = {"epoch": yaml.safe_load(written[1]), "batch": batch, "dataset": dataset}
+        assert not [each for each in wdspec.validate(spec) if each.is_error]

@@ -238,9 +238,21 @@ def read_epoch(value: Any) -> Any:
         return {**value, "samples": values.TOTAL} if value.get("samples") == "total" else value
     if isinstance(value, Epoch):
         return value
-    if isinstance(value, str) and not any(c.isdigit() for c in value):
-        return {"pass": "pad"} if value == "pass" else _refuse_word(value)
+    if isinstance(value, str):
+        return {"pass": "pad"} if value == "pass" else _read_text(value)
     return {"samples": value}
+
+
+def _read_text(text: str) -> dict[str, str]:
+    """Return the number of samples in a text, or raise the problem of what it says in its place."""
+    if not any(c.isdigit() for c in text):
+        _refuse_word(text)
+    number, unit = values.split_unit(text)
+    if number is not None and unit in ("tokens", "batches", "passes"):
+        hint = f"write `epoch: {{{unit}: {number}}}`"
+        hint = f"the number of epochs is set in the training loop; {EACH_ONCE}" if unit == "passes" else hint
+        values.refuse("E202", f"expected a number of samples, but this is {describe(text)}", hint)
+    return {"samples": text}
 
 
 def _refuse_word(word: str) -> NoReturn:

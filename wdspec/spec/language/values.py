@@ -100,9 +100,26 @@ def read_integer(value: Any) -> Any:
 
 def _hint_for_whole(value: Any) -> str:
     """What to write for a text that means a whole number."""
-    is_number = isinstance(value, str) and _NUMBER_TEXT.fullmatch(value) and abs(float(value)) < 2**63
-    meant = f"{float(value):_.15g}" if is_number else number_meant(value) or "."
-    return "" if "." in meant else f"write `{meant}`"
+    number, unit = split_unit(value) if isinstance(value, str) else (None, "")
+    return "" if number is None or unit not in ("", "samples") else f"write `{number}`"
+
+
+_UNITS = {
+    **dict.fromkeys(("sample", "example", "image", "row", "record", "document", "item"), "samples"),
+    "token": "tokens",
+    **dict.fromkeys(("batch", "batche", "step", "iteration", "update"), "batches"),
+    **dict.fromkeys(("epoch", "pass", "passe", "time"), "passes"),
+}
+
+
+def split_unit(text: str) -> tuple[str | None, str]:
+    """Return a whole number as a spec would write it, None if there is none, and what it counts: `10k steps`."""
+    number, _, word = text.strip().rpartition(" ")
+    unit = _UNITS.get(word.lower().removesuffix("s"), "") or _UNITS.get(word.lower(), "")
+    written = re.sub(r"(?<=\d)_(?=\d)", "", number if unit else text)
+    is_number = _NUMBER_TEXT.fullmatch(written) and abs(float(written)) < 2**63
+    meant = f"{float(written):_.15g}" if is_number else number_meant(written) or "."
+    return None if "." in meant else meant, unit
 
 
 def read_number(value: Any) -> Any:
