@@ -151,3 +151,11 @@ def test_images_are_decoded_and_scaled_alike_in_every_format_of_bytes(pictures, 
     assert list(map(repr, found)) == list(map(repr, expected))
     if shape is not None:
         assert {value.shape for _, _, value in found} == {shape}
+
+
+def test_an_item_of_a_list_is_named_with_its_place(folder):
+    (folder / "a-0.jsonl").write_text('{"views": [null, "b.jpg"], "n": 1}\n')
+    with pytest.raises(
+        wdspec.SpecError, match=r"decodes bytes, but item 1 of `images` is 'b.jpg', so it would"
+    ):
+        read(folder, "jsonl", decode={"images": "rgb8"}, rename={"images": "views"})

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -406,9 +407,10 @@ class SampleFields:
         """Look at the values of a sample that a decoder is for."""
         key, decoder = unseen
         values = {
-            name: value
+            name: (value, f"item {at} of `{name}`" if raw[stored].__class__ is list else f"`{name}`")
             for stored in raw
-            if (value := _first_of(raw[stored])) is not None and not is_reserved(stored)
+            for at, value in _first_of(raw[stored])
+            if not is_reserved(stored)
             for name, suffix in self._names_of(stored)
             if (key_for(self.rules.fields, name, suffix) == key)
             or (not key and choose_decoder(self.rules.names, self.rules.fields, name, suffix) == decoder)
@@ -417,19 +419,23 @@ class SampleFields:
             return
         kind = "" if ":" in decoder else split_decoder(decoder)[0]
         idle = [
-            (name, value)
-            for name, value in values.items()
+            (name, value, what)
+            for name, (value, what) in values.items()
             if kind not in _GIVE.get(type(value), {kind} - {""})
         ]
-        if self.source is None or len(idle) < len(values) or bytes in map(type, values.values()):
+        if (
+            self.source is None
+            or len(idle) < len(values)
+            or any(type(value) is bytes for value, _ in values.values())
+        ):
             self._unmatched -= {unseen}  # pipelines in Python may decode fields that are decoded
             return
-        name, value = idle[0]
+        name, value, what = idle[0]
         written = f"{{{key}: {decoder}}}" if key else decoder
         function = _INSTEAD.get(type(value), {}).get(kind) if kind else decoder
         how = "" if function else ", with your own function"
         error = SpecError(
-            f"`decode: {written}` decodes bytes, but `{name}` is {show_value(value, 40)}, so it would have no effect; "
+            f"`decode: {written}` decodes bytes, but {what} is {show_value(value, 40)}, so it would have no effect; "
             f"write `map: {{{name}: {function or 'mylib:decode'}}}`{how}"
         )
         raise add_place(error, raw, name)
@@ -471,9 +477,10 @@ def _with_parts(naming: Naming, source: Source, asides: frozenset[str]) -> Namin
     )
 
 
-def _first_of(value: Any) -> Any:
-    """Return the first item of a list that is not None; other values as they are."""
-    return next((each for each in value if each is not None), None) if value.__class__ is list else value
+def _first_of(value: Any) -> Iterable[tuple[int, Any]]:
+    """The first item of a list that is not None, or a value that is no list, with its place; nothing for None."""
+    items = value if value.__class__ is list else [value]
+    return islice(((at, each) for at, each in enumerate(items) if each is not None), 1)
 
 
 def decode_items(decode: Callable[..., Any], data: list[Any], *drawn: Any) -> list[Any]:
