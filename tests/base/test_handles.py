@@ -171,6 +171,18 @@ def test_threads_that_read_many_files_get_their_bytes(tmp_path, crowded):
     assert not wrong
 
 
+def test_a_file_that_is_being_opened_is_not_released(tmp_path, crowded, monkeypatch):
+    [(path, data)] = write_files(tmp_path, 1).items()
+
+    def identify_late(descriptor, identity_of=handles_module.identity_of):
+        handles().release_half()  # as another thread may
+        return identity_of(descriptor)
+
+    monkeypatch.setattr(handles_module, "identity_of", identify_late)
+    with open_file(str(path)) as file:
+        assert file.read() == data
+
+
 @pytest.fixture
 def take_all(few_descriptors):
     """Opens descriptors until the process has no more."""

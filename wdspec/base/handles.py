@@ -157,10 +157,11 @@ class ReleasableFile(io.FileIO):
 
     def __init__(self, descriptor: int, path: str, open_again: Callable[[], int]) -> None:
         self._using, self._open_again = threading.Lock(), open_again
-        handles().add(self)
-        io.FileIO.__init__(self, descriptor, "rb")
-        self.name = path
-        self._about = identity_of(descriptor)
+        with self._using:  # another thread may not release it yet
+            handles().add(self)
+            io.FileIO.__init__(self, descriptor, "rb")
+            self.name = path
+            self._about = identity_of(descriptor)
 
     @property
     def closed(self) -> bool:  # a file that is released is not closed
