@@ -68,12 +68,13 @@ class CountingProxy(LocalServer):
         return Handler
 
 
-def upload(s3, path):
-    """Put a file into the bucket."""
+def upload(s3, *paths):
+    """Put files into the bucket."""
     import boto3
 
     client = boto3.client("s3", endpoint_url=s3.environ["AWS_ENDPOINT_URL"])
-    client.put_object(Bucket=CONTAINER, Key=path.name, Body=path.read_bytes())
+    for path in paths:
+        client.put_object(Bucket=CONTAINER, Key=path.name, Body=path.read_bytes())
     client.close()
 
 
@@ -95,8 +96,7 @@ def bucket(s3, login, tmp_path):
     write_source(tmp_path, "a", shards=3, samples=40)
     write_source(tmp_path, "b", shards=2, samples=70)
     with CountingProxy(s3.port) as proxy:
-        for path in tmp_path.glob("*.tar"):
-            upload(s3, path)
+        upload(s3, *tmp_path.glob("*.tar"))
         yield tmp_path, proxy, {"storage": {"endpoint": proxy.url}}
 
 
@@ -120,11 +120,6 @@ def read(folder, epochs):
 
 def traffic(folder, *arguments, command="explain"):
     return json.loads(within(command, "s.yaml", "--format", "json", *arguments, folder=folder)[0])["traffic"]
-
-
-def put(s3, *paths):
-    for path in paths:
-        upload(s3, path)
 
 
 def keys_in(path):
@@ -220,7 +215,7 @@ def test_partners_and_tables_are_counted_too(s3, bucket, monkeypatch):
         write_shard(folder / f"p{path.name}", [(key, {"bin": bytes(700)}) for key in keys_in(path)])
     rows = [f"{key},{number}" for number, key in enumerate(keys_in(folder / "a-000.tar"))]
     (folder / "scores.csv").write_text("\n".join(["key,score", *rows]))
-    put(s3, *folder.glob("pa-*.tar"), folder / "scores.csv")
+    upload(s3, *folder.glob("pa-*.tar"), folder / "scores.csv")
     monkeypatch.setenv("TMPDIR", str(folder / "first"))
     (folder / "first").mkdir()
     url = f"s3://{CONTAINER}"
@@ -304,7 +299,7 @@ def test_a_pass_by_cost_is_counted_per_epoch_and_left_out_samples_are_read(tmp_p
 def test_a_long_pass_by_cost_is_counted_per_epoch(s3, bucket, is_cached, reshuffle):
     folder, _, keys = bucket
     write_source(folder, "long", shards=3, samples=600)
-    put(s3, *folder.glob("long-*.tar"))
+    upload(s3, *folder.glob("long-*.tar"))
     keys |= {"cache": "copies"} if is_cached else {}
     write(
         folder,
@@ -350,7 +345,7 @@ def test_slots_without_a_shard_each_read_parts_of_shards(bucket):
 def test_companions_are_counted_by_how_many_are_drawn(s3, bucket, is_cached):
     folder, proxy, keys = bucket
     write_source(folder, "noise", shards=20, samples=3)
-    put(s3, *folder.glob("noise-*.tar"))
+    upload(s3, *folder.glob("noise-*.tar"))
     keys |= {"cache": "copies"} if is_cached else {}
 
     def write_spec(**options):
@@ -378,13 +373,13 @@ def test_companions_are_counted_by_how_many_are_drawn(s3, bucket, is_cached):
 def test_what_only_reading_shows_is_named(s3, bucket):
     folder, _, keys = bucket
     (folder / "r.jsonl").write_text('{"__key__": "1", "url": "a"}\n')
-    put(s3, folder / "r.jsonl")
+    upload(s3, folder / "r.jsonl")
     records = {"name": "r", "shards": f"s3://{CONTAINER}/r.jsonl", "samples": 1}
     fetched = {**records, "fetch": {"jpg": {"url": "url", "root": f"s3://{CONTAINER}/"}}}
     by_name = {**records, "name": "n", "join": {"shards": f"s3://{CONTAINER}/a-000.tar", "on": "url"}}
     table = {**records, "name": "t", "shards": f"s3://{CONTAINER}/t.parquet", "format": "parquet"}
     (folder / "t.parquet").write_bytes(b"PAR1")
-    put(s3, folder / "t.parquet")
+    upload(s3, folder / "t.parquet")
     write(folder, dataset=[fetched, by_name, table], batch=1, epoch={"samples": 3}, **keys)
     within("lock", "s.yaml", folder=folder)
     found = traffic(folder)
@@ -414,7 +409,7 @@ def test_of_a_table_the_columns_that_are_read_are_counted(s3, bucket, extensions
     keys |= {"cache": "copies"} if is_cached else {}
     for number in range(3):
         write_table(folder / f"t-{number}.parquet", 4 * group, size, group)
-    put(s3, *folder.glob("t-*.parquet"))
+    upload(s3, *folder.glob("t-*.parquet"))
     source = {"name": "t", "shards": f"s3://{CONTAINER}/t-{{0..2}}.parquet", "extensions": extensions}
     write(folder, dataset=[source], batch=5, epoch="pass", stats="stats.json", **keys)
     within("lock", "s.yaml", folder=folder)
@@ -478,7 +473,7 @@ def test_the_log_of_nginx_has_the_bytes_and_requests_that_explain_states(nginx, 
 def test_what_a_table_needs_is_unknown_after_a_change_of_its_columns(s3, bucket):
     folder, _, keys = bucket
     write_table(folder / "t.parquet", 20, 100, 10)
-    put(s3, folder / "t.parquet")
+    upload(s3, folder / "t.parquet")
     source = {"name": "t", "shards": f"s3://{CONTAINER}/t.parquet", "extensions": "text"}
     write(folder, dataset=[source], batch=5, epoch="pass", stats="stats.json", **keys)
     within("stats", "s.yaml", "-o", "stats.json", "--jobs", "0", folder=folder)
@@ -500,7 +495,7 @@ def test_objects_that_samples_name_are_counted_by_their_number_and_bytes(s3, buc
     sizes = {f"o{number}.bin": rng.randrange(100, 5000) for number in range(count * 3 // 2)}
     for name, length in sizes.items():
         (folder / name).write_bytes(rng.randbytes(length))
-    put(s3, *folder.glob("o*.bin"))
+    upload(s3, *folder.glob("o*.bin"))
     names = iter(sizes)
     rows = [[next(names) for _ in range(number % 4)] for number in range(count)]
     lines = [
@@ -508,7 +503,7 @@ def test_objects_that_samples_name_are_counted_by_their_number_and_bytes(s3, buc
         for at, urls in enumerate(rows)
     ]
     (folder / "r.jsonl").write_text("".join(f"{json.dumps(each)}\n" for each in lines))
-    put(s3, folder / "r.jsonl")
+    upload(s3, folder / "r.jsonl")
     entry = {"url": "urls", "root": f"s3://{CONTAINER}/"}
     entry |= {"bytes": ["starts", "stops"]} if kind == "ranges" else {}
     source = {
