@@ -491,6 +491,7 @@ ELSEWHERE = {
     "W459": "test_class_names",
     "W460": "jobs/test_measured_lengths",
     "E385": "test_tokenizer_files",
+    "W461": "test_tokenizer_files",
     **dict.fromkeys(("E392", "W453"), "test_requirements"),
     **dict.fromkeys(("E393", "E394", "E396", "W452", "W454"), "policies/"),
     **{code: "policies/" for code in CODES if code.startswith("P")},

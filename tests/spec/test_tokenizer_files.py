@@ -10,6 +10,7 @@ from tokenizers import Tokenizer
 
 import wdspec
 from wdspec.spec.load import check
+from wdspec.steps import make_chat
 
 TEXTS = [
     "<|endoftext|>",
@@ -84,10 +85,26 @@ def test_the_mask_token_is_looked_up_too(here):
 
 def test_the_token_of_images_is_looked_up_too(here):
     tokenizers_made.trained("bpe").save("t.json")
-    step = "chat: messages, images: pictures, image_token"
+    step = "chat: messages, images: pictures, image_length: 9, image_token"
     assert [each.code for each in problems("t.json", "<img>", step)] == ["E385"]
     known = Tokenizer.from_file("t.json").get_added_tokens_decoder()
     assert problems("t.json", next(iter(known.values())).content, step) == []
+    added = {each.content for each in known.values()}
+    word = max(Tokenizer.from_file("t.json").get_vocab().keys() - added, key=len)
+    [problem] = problems("t.json", word, step)
+    assert problem.code == "E385"
+    assert f"`{word}` is not one added token of `" in problem.message
+    with pytest.raises(wdspec.SpecError, match="the tokenizer has no token"):  # as the run says
+        make_chat(folder="t.json", image_token=word)
+
+
+def test_images_of_one_token_each_are_a_warning_unless_this_is_written(here):
+    tokenizers_made.trained("bpe").save("t.json")
+    known = next(iter(Tokenizer.from_file("t.json").get_added_tokens_decoder().values())).content
+    step = "chat: messages, images: pictures, {}image_token"
+    assert [each.code for each in problems("t.json", known, step.format(""))] == ["W461"]
+    assert problems("t.json", known, step.format("image_length: 1, ")) == []
+    assert problems("t.json", known, step.format("image_length: json.n, ")) == []
 
 
 @pytest.mark.parametrize(

@@ -234,6 +234,28 @@ def unusable_classes(composition: Composition) -> Findings:
 
 
 @rule(
+    "W461",
+    "images of one token each",
+    "Without `image_length`, `chat` writes one token for each image. Most models need one for each of its patches, as "
+    "their processor writes them, and fail, or do not see the whole image, if there are fewer. Write this number, or "
+    "`image_length: 1` if the model itself puts all patches in the place of one token.",
+    keys="make",
+    bad="dataset:\n"
+    "  - {shards: a.tar, make: {ids: {chat: json, file: model, images: jpg, image_token: <image>}}}\n",
+    good="dataset:\n"
+    "  - shards: a.tar\n"
+    "    make: {ids: {chat: json, file: model, images: jpg, image_token: <image>, image_length: 256}}\n",
+)
+def images_of_one_token(composition: Composition) -> Findings:
+    """Conversations with images whose number of tokens is not written."""
+    for _, source, node in makes_of(composition):
+        for name, recipe in source.make.items():
+            if isinstance(recipe, Chat) and recipe.images and "image_length" not in recipe.model_fields_set:
+                hint = "write `image_length: 256` with the number of your model, or `image_length: 1` if this is meant"
+                yield Finding(locate(node, (name, "images")), "one token stands for each image", hint)
+
+
+@rule(
     "E378",
     "labels padded with a token",
     "Labels have -100 where there is no loss. Packed rows and `pad` are filled with 0 by default, so the model would "

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 
 from wdspec.spec.build import Composition
 from wdspec.spec.files import MOST_DATA, read_from_disk
@@ -26,7 +27,8 @@ def absent_tokens(composition: Composition) -> Findings:
             path = next((each for each in recipe.files.values()), None)
             for option in _OPTIONS if path is not None and "://" not in path else ():
                 text = getattr(recipe, option, None)
-                special = None if text is None else _find_without(str(path), text)
+                is_added = option == "image_token"  # a word of the vocabulary is text
+                special = None if text is None else _find_without(str(path), text, is_added)
                 if special is None:
                     continue
                 at = node.value_or_self(name)
@@ -36,23 +38,28 @@ def absent_tokens(composition: Composition) -> Findings:
                     if special
                     else "one of its tokens"
                 )
-                message = f"`{text!s:.60}` is not one token of `{path}`"
+                message = f"`{text!s:.60}` is not one {'added ' * is_added}token of `{path}`"
                 yield Finding(at, message, f"write {known}, or add it to the tokenizer")
 
 
-def _find_without(path: str, text: str) -> list[str] | None:
+def _find_without(path: str, text: str, is_added: bool) -> list[str] | None:
     """Return the special tokens of a tokenizer that surely has no token of this text; None if it may have one.
 
     Args:
         path: of the `tokenizer.json`, or of the folder that has it.
         text: the text of a token.
+        is_added: whether tokens of the vocabulary do not count.
     """
     data = _read(path)
     spellings = (json.dumps(text, ensure_ascii=each).encode("utf-8", "replace") for each in (True, False))
-    if data is None or any(spelling in data for spelling in spellings):
+    key = rb'"content"\s*:\s*' if is_added else b""
+    if data is None or any(re.search(key + re.escape(spelling), data) for spelling in spellings):
         return None  # most likely as a token, and `explain` knows
     found = _parse(data)
-    return None if found is None or text in found[0] else found[1]
+    is_known = found is None or text in (found[1] if is_added else found[0])
+    return (
+        None if found is None or is_known else [name for name, is_special in found[1].items() if is_special]
+    )
 
 
 def read_tokens(path: str) -> dict[str, int] | None:
@@ -71,14 +78,14 @@ def _read(path: str) -> bytes | None:
         return None  # W440 says that it does not exist
 
 
-def _parse(data: bytes) -> tuple[dict[str, int], list[str]] | None:
-    """Return the ids of tokens, and the special ones; None if it is no tokenizer, which is said where it is read."""
+def _parse(data: bytes) -> tuple[dict[str, int], dict[str, bool]] | None:
+    """Return the ids of tokens, and whether added ones are special; None if it is no tokenizer, as reading says."""
     try:
         tokenizer = json.loads(data)
         vocabulary, added = tokenizer["model"]["vocab"], tokenizer["added_tokens"]
         if not isinstance(vocabulary, dict):  # a list of texts and scores
             vocabulary = {text: number for number, (text, _) in enumerate(vocabulary)}
         ids = {**vocabulary, **{each["content"]: each["id"] for each in added}}
-        return ids, [each["content"] for each in added if each.get("special")]
+        return ids, {each["content"]: bool(each.get("special")) for each in added}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
