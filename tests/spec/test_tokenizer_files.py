@@ -90,12 +90,13 @@ def test_the_token_of_images_is_looked_up_too(here):
     known = Tokenizer.from_file("t.json").get_added_tokens_decoder()
     assert problems("t.json", next(iter(known.values())).content, step) == []
     added = {each.content for each in known.values()}
+    (here / "chat.jinja").write_text("{% for each in messages %}{{ each.content }}{% endfor %}")
     word = max(Tokenizer.from_file("t.json").get_vocab().keys() - added, key=len)
     [problem] = problems("t.json", word, step)
     assert problem.code == "E385"
     assert f"`{word}` is not one added token of `" in problem.message
     with pytest.raises(wdspec.SpecError, match="the tokenizer has no token"):  # as the run says
-        make_chat(folder="t.json", image_token=word)
+        make_chat(file="t.json", template="chat.jinja", image_token=word)
 
 
 def test_images_of_one_token_each_are_a_warning_unless_this_is_written(here):
