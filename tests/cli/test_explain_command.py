@@ -4,11 +4,15 @@ import json
 import re
 
 import pytest
+import yaml
 from click.testing import CliRunner
 from commandline import on_terminal, wdspec, within
 from shardmaking import write_shard, write_source
 
+from wdspec.advice.words import fields_in_words
 from wdspec.cli.explain import explain
+from wdspec.fields.samples import SampleFields
+from wdspec.spec.load import load
 
 AT_THE_TOP_OF_THE_LANGUAGE = """\
 dataset:
@@ -512,3 +516,25 @@ def test_a_window_that_fills_no_batch_causes_a_warning(folder):
         )
         assert (said in report["warnings"]) == is_warned
         assert any("W398" in each for each in report["warnings"]) == is_warned
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        (
+            "shards: a.jsonl, extensions: text n views, decode: {views: rgb8}",
+            "text (as stored), n (as stored), views",
+        ),
+        ("shards: a.jsonl, extensions: text views, decode: {views: rgb8}", "views (rgb8)"),
+        ("shards: a.jsonl", "every field, as stored"),
+        ("shards: a.jsonl, decode: {views: rgb8}", "every field, as stored, views (rgb8)"),
+        ("shards: a.jsonl, decode: rgb8", "every field, images as rgb8"),
+        ("shards: a.tar, extensions: jpg txt", "jpg (bytes), txt"),
+        ("shards: a.tar, decode: {seg.png: l8}", "every field, images as bytes, seg.png (l8)"),
+        ("shards: '@list.txt', extensions: says", "says (bytes)"),
+    ],
+)
+def test_fields_say_what_becomes_of_their_values(source, said):
+    spec = load(yaml.safe_load(f"dataset: [{{name: a, {source}}}]"))
+    fields = SampleFields.of(spec.sources[0])
+    assert said in fields_in_words(spec.sources[0], fields)

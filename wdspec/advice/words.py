@@ -16,6 +16,7 @@ from wdspec.spec.language.expressions import describe_path
 from wdspec.spec.language.making import behind, in_order, names_made
 from wdspec.spec.language.samples import Call
 from wdspec.spec.language.selection import describe_fraction
+from wdspec.spec.rules.shards import formats_of
 from wdspec.spec.spec import Source, Spec
 from wdspec.urls.urls import scheme_of
 
@@ -28,7 +29,7 @@ class ExplainedField:
     files: tuple[str, ...]
     """Suffixes or globs; the first one that a sample has is used."""
     decoder: str
-    """`bytes` if nothing decodes it; `a/b` if it depends on the file."""
+    """`bytes` if nothing decodes it, `as stored` for columns of records; `a/b` if it depends on the file."""
 
     def __str__(self) -> str:
         files = "" if self.files == (self.name,) else f" = {'|'.join(self.files)}"
@@ -56,7 +57,7 @@ def explain_fields(source: Source, fields: SampleFields) -> list[ExplainedField]
         renamed[new] = tuple(suffixes)
     others = {name: suffixes for name, suffixes in files.items() if name not in used}
     read = [
-        ExplainedField(name, tuple(dict.fromkeys(suffixes)), _decoders(name, suffixes, fields.rules))
+        ExplainedField(name, tuple(dict.fromkeys(suffixes)), _decoders(name, suffixes, fields.rules, source))
         for name, suffixes in {**renamed, **others}.items()
     ]
     return read + [
@@ -70,8 +71,10 @@ def fields_in_words(source: Source, fields: SampleFields) -> str:
     known = [str(each) for each in explain_fields(source, fields) if each.name not in source.made_names]
     if source.extensions is None:
         known.append("all other fields" if known else "every field")
-        image = _label(fields.rules.decoder_of("jpg", "jpg"))
-        known[-1] += f", images as {image}"
+        image = _label(fields.rules.decoder_of("jpg", "jpg"), source)
+        known[-1] += f", {image}" if image == _AS_STORED else f", images as {image}"
+        named = {} if source.decode is None else source.decode.fields
+        known += [f"{name} ({decoder})" for name, decoder in named.items() if name not in source.rename]
     return ", ".join(known)
 
 
@@ -147,14 +150,17 @@ def _arguments(named: dict[str, Any]) -> str:
     return f"({', '.join(f'{k}={without_secrets(v)!r}' for k, v in named.items())})" if named else ""
 
 
-def _decoders(name: str, suffixes: Iterable[str], rules: DecodeRules) -> str:
-    labels = {_label(rules.decoder_of(name, suffix)): None for suffix in suffixes}
+_AS_STORED = "as stored"
+
+
+def _decoders(name: str, suffixes: Iterable[str], rules: DecodeRules, source: Source) -> str:
+    labels = {_label(rules.decoder_of(name, suffix), source): None for suffix in suffixes}
     return "/".join(labels)
 
 
-def _label(decoder: FieldDecoder | None) -> str:
-    if decoder is None:
-        return "bytes"
+def _label(decoder: FieldDecoder | None, source: Source) -> str:
+    if decoder is None:  # columns of records have types
+        return "bytes" if {"tar", ""} & {*formats_of(source.format, source.shards or ())} else _AS_STORED
     decode = decoder.decode.inner if isinstance(decoder.decode, Unpacked) else decoder.decode
     return decode.spec if isinstance(decode, ImageDecoder) else decoder.label
 
