@@ -522,8 +522,8 @@ def test_a_window_that_fills_no_batch_causes_a_warning(folder):
     ("source", "said"),
     [
         (
-            "shards: a.jsonl, extensions: text n views, decode: {views: rgb8}",
-            "text (as stored), n (as stored), views",
+            "shards: a.jsonl, extensions: says n views, decode: {views: rgb8}",
+            "says (as stored), n (as stored), views",
         ),
         ("shards: a.jsonl, extensions: text views, decode: {views: rgb8}", "views (rgb8)"),
         ("shards: a.jsonl", "every field, as stored"),
