@@ -1,11 +1,13 @@
 """`validate` and loading know from `stats --lengths` that a sample is longer than a row or a batch may be."""
 
 import json
+import re
 import warnings
 from pathlib import Path
 
 import pytest
 from commandline import within
+from tokenizers import Tokenizer, models, pre_tokenizers
 
 import wdspec
 
@@ -82,3 +84,29 @@ def test_lengths_that_were_measured_in_another_way_say_nothing(folder: Path) -> 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         wdspec.load(folder / "s.yaml")
+
+
+def test_a_rename_that_was_forgotten_is_named_by_the_field_that_no_sample_has(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "a b a"}\n{"text": "b"}\n')
+    vocabulary = {"<unk>": 0, "a": 1, "b": 2}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.save(str(tmp_path / "t.json"))
+    make = {"ids": {"tokenize": "body", "file": "t.json"}}
+    source = {"name": "a", "shards": "a.jsonl", "make": make, "rename": {"body": "text"}}
+    spec = {
+        "mix": {"shares_in": "tokens"},
+        "stats": "s.stats.json",
+        "dataset": [source],
+        "epoch": {"batches": 3},
+    }
+    spec |= {"batch": {"window": 2, "pack": {"fields": "ids", "length": 20}}}
+    (tmp_path / "s.yaml").write_text(json.dumps(spec))
+    within("stats", "s.yaml", "--jobs", "0", folder=tmp_path)
+    wdspec.plan(tmp_path / "s.yaml")
+    del source["rename"]
+    (tmp_path / "s.yaml").write_text(json.dumps(spec))
+    said = r"costs were measured with another `rename` \(no sample has `body`, of which token ids are made\)"
+    assert any(re.search(said, each.message) for each in wdspec.validate(tmp_path / "s.yaml"))
+    with pytest.raises(wdspec.UsageError, match=said):
+        wdspec.plan(tmp_path / "s.yaml")

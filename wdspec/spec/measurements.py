@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from wdspec.base.errors import UsageError
 from wdspec.spec.files import MOST_DATA, Library, read_from_disk, reason_of
 from wdspec.spec.language.expressions import ExpressionError, parse_expression
+from wdspec.spec.language.making import Tokenize, behind
 from wdspec.spec.problems import Problems, advise_stats, list_names
 from wdspec.spec.reading import (
     changed_keys,
@@ -447,7 +448,24 @@ def find_costs_misfit(measured: MeasuredSource, spec: Spec, source: Source) -> s
     if costing == split_costing(measured.costing)[0]:
         return ""
     changed = changed_keys(split_costing(measured.costing)[0], costing) if "=" in measured.costing else []
-    return f"sources whose costs were measured with another {' and '.join(changed) or 'version of wdspec'}"
+    lacking = _find_lacking(measured, spec, source)
+    what = f"sources whose costs were measured with another {' and '.join(changed) or 'version of wdspec'}"
+    return what + (f" (no sample has {list_names(lacking)}, of which token ids are made)" if lacking else "")
+
+
+def _find_lacking(measured: MeasuredSource, spec: Spec, source: Source) -> list[str]:
+    """The texts of which a step makes the ids that cost something, and which no measured sample has."""
+    texts = {
+        str(path[0])
+        for name in behind(source.make, spec.measured_fields)
+        if isinstance(recipe := source.make[name], Tokenize)
+        for path in recipe.origins
+    }
+    others = {*source.tags, *source.fetch, *source.made_names, *source.rename}
+    others |= {name for join in source.join for name in join.names}
+    others |= {name for table in source.lookup for name in table.names}
+    is_known = measured.fields and all(join.fields is not None for join in source.join)
+    return sorted(each for each in texts - others if each.lower() not in measured.fields) if is_known else []
 
 
 def _find_selection_misfit(measured: MeasuredSource, spec: Spec, source: Source) -> str:
