@@ -10,11 +10,14 @@ import wdspec
 from wdspec.spec.load import check
 
 
-def read(folder, files, **source):
+def read(folder, files, *, batch=1, **source):
     with tarfile.open(folder / "a.tar", "w") as tar:
         for name in files:
             tar.addfile(tarfile.TarInfo(name), io.BytesIO())
-    spec = {"dataset": [{"name": "a", "shards": f"{folder}/a.tar", "decode": "raw", **source}]}
+    spec = {
+        "dataset": [{"name": "a", "shards": f"{folder}/a.tar", "decode": "raw", **source}],
+        "batch": batch,
+    }
     with wdspec.loader(spec, num_workers=0) as loader:
         return next(iter(loader))
 
@@ -23,14 +26,33 @@ def read(folder, files, **source):
     ("files", "source", "says"),
     [
         (["0.jpeg", "0.json"], {"extensions": "jpg"},
-         r"Samples also have jpeg, json, which `extensions` leaves out. Write `jpg;jpeg` in `extensions`"),
-        (["0.tiff", "0.cls"], {"extensions": "tif cls"}, r"Write `tif;tiff` in `extensions` to take `tiff` as well"),
-        (["0.jpeg", "0.cls"], {"rename": {"image": "jpg"}}, r"Write `image: jpg;jpeg` in `rename`"),
+         r"; write `jpg;jpeg` in `extensions` to take `jpeg` as well, or set `missing: skip` or `missing: none`. "
+         r"Samples also have jpeg, json, which `extensions` leaves out"),
+        (["0.tiff", "0.cls"], {"extensions": "tif cls"}, r"write `tif;tiff` in `extensions` to take `tiff` as well"),
+        (["0.jpeg", "0.cls"], {"rename": {"image": "jpg"}}, r"write `image: jpg;jpeg` in `rename`"),
     ],
 )  # fmt: skip
 def test_an_error_for_a_missing_file_names_the_suffix_of_the_same_format(tmp_path, files, source, says):
     with pytest.raises(wdspec.FieldError, match=says):
         read(tmp_path, files, **source)
+
+
+def test_an_image_of_another_format_is_suggested_where_samples_have_both(tmp_path):
+    says = (
+        "this sample lacks it, or has null; write `image: jpg;png` in `rename` and `jpg;png` in `extensions` to take "
+        "`png` as well, or set `missing: skip`"
+    )
+    files = ["0.jpg", "0.cls", "1.png", "1.cls"]
+    with pytest.raises(wdspec.FieldError, match=says):
+        read(
+            tmp_path,
+            files,
+            batch=2,
+            extensions="jpg cls",
+            rename={"image": "jpg"},
+            order="sequential",
+            shuffle=0,
+        )
 
 
 @pytest.mark.parametrize("source", [{"extensions": "jpg;jpeg"}, {"rename": {"image": "jpg;jpeg"}}])

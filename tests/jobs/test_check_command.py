@@ -73,6 +73,31 @@ def test_unlisted_problems_are_counted_and_sources_are_not_shards(folder):
     assert (listed, summary) == (79, "4 shards checked: 80 errors")
 
 
+@pytest.mark.parametrize(
+    ("samples", "damaged", "rate"),
+    [(48, 1, 0.05), (77, 7, 0.2), (990, 20, 0.05), (2000, 3, 0.003), (3000, 10, 0.01)],
+)
+def test_the_suggested_rate_lets_training_go_on_for_any_number_of_passes(tmp_path, samples, damaged, rate):
+    whole = {"cls": b"1", "txt": b"a"}
+    lacking = [(f"{number:04}", {"cls": b"0"}) for number in range(damaged)]
+    write_shard(tmp_path / "a.tar", lacking + [(f"{number:04}", whole) for number in range(damaged, samples)])
+    source = {
+        "name": "a",
+        "shards": f"{tmp_path}/a.tar",
+        "extensions": "cls txt",
+        "order": "sequential",
+        "shuffle": 0,
+    }
+    spec(tmp_path, [source])
+    assert found(tmp_path, "--all")["max_rates"] == {"a": rate}
+    epoch = {"epoch": 4 * samples, "batch": 5}
+    with wdspec.loader(
+        {"dataset": [{**source, "errors": {"max_rate": rate}}], **epoch}, num_workers=0
+    ) as loader:
+        assert sum(len(batch["cls"]) for batch in loader) == 4 * samples // 5 * 5
+        assert sum(loader.stats().sources["a"].skipped.values()) > 2 * damaged
+
+
 def test_errors_are_totalled_and_a_sufficient_rate_is_suggested(folder, monkeypatch):
     for number in (1, 3):
         (folder / f"a-{number:03}.tar").write_bytes((folder / f"a-{number:03}.tar").read_bytes()[:3000])
@@ -82,25 +107,25 @@ def test_errors_are_totalled_and_a_sufficient_rate_is_suggested(folder, monkeypa
         {"source": "a", "code": "D101", "problems": 1},
         {"source": "a", "code": "D107", "problems": 2},
     ]
-    assert report["max_rates"] == {"a": 0.006}
+    assert report["max_rates"] == {"a": 0.1}
     out, _ = within("check", "s.yaml", "--all", "--jobs", "0", folder=folder, code=1)
     assert out.count("fetch or write the shard again") == 1
     assert out.count(": D107 truncated: the shard ends at byte 3000, before byte 3072") == 2
-    assert "to train without these samples of `a`: `errors: {max_rate: 0.006}`" in out
+    assert "to train without these samples of `a`: `errors: {max_rate: 0.1}`" in out
     assert found(folder, "--sample", "5")["max_rates"] == {}
     source = {"name": "a", "shards": "a-{000..005}.tar", "errors": {"max_count": 3}}
     spec(folder, [source])
     assert found(folder, "--all")["max_rates"] == {}
     spec(folder, [{**source, "errors": {"max_rate": 0.002}}])
-    assert found(folder, "--all")["max_rates"] == {"a": 0.006}
+    assert found(folder, "--all")["max_rates"] == {"a": 0.1}
     monkeypatch.syspath_prepend(folder)
     (folder / "odd_ones.py").write_text(
         "def keep(s):\n    return {'1': s}[s['__key__'][-1]] if s['cls'] == 3 else s\n"
     )
     spec(folder, [{**source, "map": "odd_ones:keep", "errors": {"max_count": 30}}])
-    assert found(folder, "--all")["max_rates"] == {"a": 0.008}
+    assert found(folder, "--all")["max_rates"] == {"a": 0.2}
     out, _ = within("check", "s.yaml", "--all", "--jobs", "0", folder=folder, code=1)
-    assert "`errors: {skip: [shard, decode, map], max_rate: 0.008}`" in out
+    assert "`errors: {skip: [shard, decode, map], max_rate: 0.2}`" in out
 
 
 def test_problems_of_the_environment_are_checked_again(folder):

@@ -333,12 +333,17 @@ class SampleFields:
         formats = [FORMAT_OF[old] for old in olds if old in FORMAT_OF]
         same = [suffix for suffix in (*unread, *names) if FORMAT_OF.get(suffix) in formats]
         has_it = any(asked._names.get(old) for old in olds)
+        if has_it and formats and not same:  # the samples have images of several formats
+            same = [suffix for suffix in (*unread, *names) if suffix in FORMAT_OF]
         if error.code != "D201":
             return error
         message = error.message
+        general, remedy = f"{add_alternative(name, self.naming)}, or set", ""
+        if same:
+            remedy = f"write {place_alternative(name, self.naming, same[0])} to take `{same[0]}` as well, or "
         if has_it:
-            remedy = "the shard has it, but this sample lacks it, or has null; set"
-            message = message.replace(f"{add_alternative(name, self.naming)}, or set", remedy)
+            remedy = f"the shard has it, but this sample lacks it, or has null; {remedy}"
+        message = message.replace(general, f"{remedy}set" if remedy else general)
         if unread:
             has_extensions = self.naming.extensions.entries is not None
             why = "`extensions` leaves out" if has_extensions else "nothing asks for"
@@ -347,8 +352,6 @@ class SampleFields:
             if dotted is not None and not has_extensions:
                 remedy = add_alternative(name, self.naming)
                 message = message.replace(remedy, f"write `rename: {{{name}: {dotted}}}`")
-        if same:
-            message += f". Write {place_alternative(name, self.naming, same[0])} to take `{same[0]}` as well"
         origins = {path for entry in self.made.values() for path in entry.origins if path[0] == name}
         made = [each for each, entry in self.made.items() if origins.isdisjoint(entry.origins)]
         others = {*unread, *names, *made, *self.naming.rename, *self.naming.columns} - {name, *olds}

@@ -70,6 +70,8 @@ JUDGEMENTS: tuple[Judgement, ...] = (
 
 _SKIPPABLE = frozenset({"D201", "D202", "D203", "D204", "D205", "D206", "D213"})
 """Codes of samples, as opposed to shards (D1), that training skips or raises an error for."""
+_FIRST_ERRORS = 10
+"""How many errors a suggested `max_rate` allows in the first samples, if there are as many."""
 
 
 @dataclass(frozen=True)
@@ -122,8 +124,10 @@ class CheckReport:
     def max_rates(self) -> dict[str, float]:
         """An `errors.max_rate` for each source that was read in full, but not without errors that its policy forbids.
 
-        It is twice the rate found, with one digit: each worker applies it to the samples that it reads itself. A
-        source with errors in more than a tenth of its samples gets none.
+        It is twice the rate found, with one digit, which suffices for any number of passes of a process that reads
+        all samples: errors that begin one pass more than it has finished are at most twice as many. A limit is
+        applied to at least 1,000 samples, where all errors may come first, so it also allows the first few of them
+        there. A source with errors in more than a tenth of its samples gets none.
         """
         skips: Counter[str] = Counter()
         causes: dict[str, set[SkipCause]] = {source.name: set() for source in self.collection.own}
@@ -136,12 +140,15 @@ class CheckReport:
         rates = {}
         for checked in self.collection.own:
             found, samples, errors = skips[checked.name], checked.facts.samples, checked.source.errors
+            if not 0 < found <= samples / 10 or not checked.is_read_in_full:
+                continue
+            first = min(found, _FIRST_ERRORS) / MIN_SAMPLES
             is_allowed = all(map(errors.skips, causes[checked.name])) and not (
                 (errors.max_count is not None and errors.max_count < found)
-                or (errors.max_rate is not None and errors.max_rate < found / max(MIN_SAMPLES, samples))
+                or (errors.max_rate is not None and errors.max_rate < max(first, found / samples))
             )
-            if 0 < found <= samples / 10 and not is_allowed and checked.is_read_in_full:
-                rate = 2 * found / max(MIN_SAMPLES, samples)
+            if not is_allowed:
+                rate = max(first, 2 * found / samples)
                 digit = 10 ** math.floor(math.log10(rate))
                 rates[checked.name] = min(1.0, float(f"{math.ceil(rate / digit - 1e-9) * digit:.0e}"))
         return rates

@@ -336,8 +336,8 @@ class Errors(values.Model):
         values.Fraction | None, Key("neither", Excludes("skip=false", "remove one", unless="max_count"))
     ] = Field(
         None,
-        description="Raise an error when more than this fraction of the samples has been skipped. Implies `skip: "
-        "true`.",
+        description="Raise an error when more than this fraction of the samples of a source has been skipped: of those "
+        "that a worker has read so far, or of 1,000 if it has read fewer. Implies `skip: true`.",
     )
     log: AffectsNeither[values.LocalPath | None] = Field(
         None,
