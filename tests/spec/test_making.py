@@ -342,3 +342,19 @@ def test_the_options_that_name_a_further_field_are_those_of_results():
             if "A further field" in (field.description or "")
         }
         assert named == {*step.further}
+
+
+def test_a_field_that_the_only_other_field_may_be_renamed_to_is_a_line_that_works():
+    web, code = (
+        {"name": "web", "shards": "w.jsonl", "extensions": "text"},
+        {"name": "code", "shards": "c.parquet"},
+    )
+    spec = {
+        "defaults": {"make": {"ids": {"tokenize": "text", "file": "t.json"}}},
+        "fields": "ids",
+        "batch": 2,
+    }
+    problem, *_ = check({**spec, "dataset": [web, {**code, "extensions": "content"}]})[1]
+    assert (problem.code, problem.hint) == ("E370", "write `rename: {text: content}` in `code`")
+    named = {**code, "extensions": "content", "rename": {"text": "content"}}
+    assert {each.code for each in check({**spec, "dataset": [web, named]})[1]} == {"W440"}

@@ -68,7 +68,11 @@ PACKED = {"window": 8, "pack": {"fields": ["ids"], "length": 64}}
     ("source", "top", "remedy"),
     [
         ({"max_passes": 2}, {}, "add `stats: stats.json` and run `wdspec stats SPEC`"),
-        ({}, {"batch": PACKED, "epoch": 1000}, "such as `epoch: {batches: 1000}`"),
+        (
+            {},
+            {"batch": PACKED, "epoch": 1000},
+            "such as `epoch: {batches: 1000}`, or about how many tokens, such as `epoch: {tokens: 10e6}`",
+        ),
         ({}, {"batch": PACKED, "limit": 1000}, "such as `epoch: {batches: 1000}`"),
         ({}, {"batch": {"cost": "text.length"}}, "such as `max_cost: 8192`"),
         ({}, {"batch": {"group_by": "cls"}}, "such as `size: 32`"),

@@ -270,8 +270,23 @@ def _home_of(name: str) -> str:
         return f"`{name}` belongs in a source" + ", or in `defaults:` for all of them" * (
             name in keys_of(SourceOptions)
         )
-    homes = [key for key, inner in maps_of(Spec).items() if name in keys_of(inner)]
-    return f"`{name}` belongs in `{homes[0]}`: `{homes[0]}: {{{name}: …}}`" if len(homes) == 1 else ""
+    return _place_inside(name, Spec)
+
+
+def _place_inside(name: str, model: type[Model]) -> str:
+    """Where a key belongs that exists in one of the maps inside a model; empty if it is in none or in several."""
+    paths = _paths_to(name, model)
+    if len(paths) != 1:
+        return ""
+    written = f"{': {'.join((*paths[0], name))}: …{'}' * len(paths[0])}"
+    return f"`{name}` belongs in `{paths[0][-1]}`: `{written}`"
+
+
+def _paths_to(name: str, model: type[Model], depth: int = 2) -> list[tuple[str, ...]]:
+    """The keys of the maps, at most two inside each other, that have a key; only the outermost ones."""
+    inner = maps_of(model).items() if depth else ()
+    found: list[tuple[str, ...]] = [(key,) for key, each in inner if name in keys_of(each)]
+    return found or [(key, *path) for key, each in inner for path in _paths_to(name, each, depth - 1)]
 
 
 def _hint(name: str, model: type[Model], known: tuple[str, ...], value: Node) -> str:
@@ -292,6 +307,8 @@ def _hint(name: str, model: type[Model], known: tuple[str, ...], value: Node) ->
     given = value.value if isinstance(value, Scalar) else None
     if is_share and (advice := advice_on(folded, model.__name__, given)):
         return advice
+    if model is not Spec and (inside := _place_inside(name, model)):
+        return inside
     meant = _meaning(name, model)
     if model not in (Spec, Source) and meant not in known and (home := _home_of(name)):
         return home
@@ -302,4 +319,4 @@ def _hint(name: str, model: type[Model], known: tuple[str, ...], value: Node) ->
             place = "under `dataset:`" if is_shards else "in a source, or in `defaults:` for all of them"
             return f"did you mean `{meant}`? It belongs {place}"
         return f"did you mean `{meant}`?"
-    return did_you_mean(name, mine) or f"the keys here are {', '.join(sorted(mine))}"
+    return _home_of(name) or did_you_mean(name, mine) or f"the keys here are {', '.join(sorted(mine))}"

@@ -110,6 +110,7 @@ class Needs(NamedTuple):
 WINDOWED = "/batch.cost /batch.group_by /batch.pack"
 """The keys by which batches are planned from windows, for `Excludes`."""
 COUNT_BATCHES = "write how many batches, such as `epoch: {{batches: 1000}}`"
+COUNT_BATCHES_OR_TOKENS = f"{COUNT_BATCHES}, or about how many tokens, such as `epoch: {{{{tokens: 10e6}}}}`"
 
 
 class Excludes(NamedTuple):

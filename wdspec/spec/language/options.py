@@ -8,7 +8,7 @@ from wdspec.base.errors import did_you_mean
 from wdspec.spec.language import values
 from wdspec.spec.language.advice import EACH_ONCE, ONCE
 from wdspec.spec.language.effects import (
-    COUNT_BATCHES,
+    COUNT_BATCHES_OR_TOKENS,
     WINDOWED,
     AffectsNeither,
     AffectsPlan,
@@ -180,7 +180,7 @@ class Epoch(values.Model):
         Key(
             "neither",
             Excludes("pass", _KEEP_ONE),
-            Excludes(WINDOWED, COUNT_BATCHES, "E331", unless="batches pass", at_value=True),
+            Excludes(WINDOWED, COUNT_BATCHES_OR_TOKENS, "E331", unless="batches pass", at_value=True),
             Which("counts samples", shown="epoch: {samples: …}"),
         ),
     ] = Field(

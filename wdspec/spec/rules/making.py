@@ -142,7 +142,9 @@ def _find_no_origin(
         hint = f"write `{recipe.step}: {describe_path((renamed, *path[1:]))}`"
     elif known is not None and origin not in known:
         what = f"samples of `{name}` have {list_names(fields, 8)}"
-        hint = suggest_path(path, fields, source.rename) or "use the name of an existing field"
+        others = {*known} - {str(each[0]) for recipe in source.make.values() for each in recipe.origins}
+        hint = f"write `rename: {{{origin}: {others.pop()}}}` in `{name}`" if len(others) == 1 else ""
+        hint = suggest_path(path, fields, source.rename) or hint or "use the name of an existing field"
     else:
         return
     yield Finding(at, f"there is no field `{origin[:60]}` to make it from: {what}", hint)
