@@ -14,7 +14,10 @@ def hints_of(spec: dict[str, Any], code: str) -> list[str]:
 @pytest.mark.parametrize(
     ("options", "hint"),
     [
-        ("resize=224+center_crop=256", "write `resize=256+center_crop=224`, or crop 224 at most"),
+        (
+            "resize=224+center_crop=256",
+            "write `resize=293+center_crop=256` for images of 256 pixels, or `resize=256+center_crop=224` for 224",
+        ),
         ("resize=240x320+center_crop=256", "make `resize` at least `256x256`, or crop less"),
         ("resize=64+center_crop=96x128", "make `resize` at least `96x128`, or crop less"),
         ("resize=240+center_crop=240x320", None),  # wide images have no border
@@ -150,3 +153,75 @@ def test_lists_of_images_that_are_padded_by_their_items_alone_need_one_size(
     source = {"shards": "a.jsonl", "fetch": {"images": "urls[:].url"}, "decode": {"images": decode}}
     spec = {"dataset": [source], "batch": {"size": 8, "collate": {"images": way}}, **keys}
     assert hints_of(spec, "W371") == ["write `resize=224x224`, or add `+center_crop=224`"] * count
+
+
+TRAIN = "torchrgb+random_resized_crop=48+hflip=0.5+normalize=imagenet"
+RIGHT = "torchrgb+resize=56+center_crop=48+normalize=imagenet"
+
+
+def decoded_apart(val: str, train: str = TRAIN, name: str = "val", **of_train: Any) -> list[tuple[str, str]]:
+    source = {"shards": "a.tar", "extensions": "jpg cls", "rename": {"image": "jpg"}}
+    splits = {
+        "train": {"dataset": [{**source, "decode": train, **of_train}]},
+        name: {"dataset": [{**source, "shards": "b.tar", "decode": val}]},
+    }
+    found = check({"splits": splits, "batch": 8, "fields": "image cls"})[1]
+    return [(each.message, each.hint) for each in found if each.code == "W480"]
+
+
+@pytest.mark.parametrize(
+    ("val", "says"),
+    [
+        (
+            "torchrgb+resize=56+center_crop=48",
+            "`image` has no `normalize` in the split `val`, and `normalize=imagenet`",
+        ),
+        (
+            "torchrgb+resize=56+center_crop=48+normalize=clip",
+            "`image` has `normalize=clip` in the split `val`, and",
+        ),
+        (
+            "rgb+resize=56+center_crop=48+normalize=imagenet",
+            "is numpy float32 in 0..1 of shape (48, 48, 3) in",
+        ),
+        (
+            "torchrgb+resize=64x64+normalize=imagenet",
+            "of shape (3, 64, 64) in the split `val`, and torch float32",
+        ),
+        ("pil", "`image` is `PIL.Image`, mode RGB in the split `val`, and"),
+    ],
+)
+def test_an_evaluation_that_decodes_otherwise_than_the_training_is_a_warning_whose_remedy_works(
+    val: str, says: str
+) -> None:
+    found = decoded_apart(val)
+    assert says in found[0][0]
+    [remedy] = {hint for _, hint in found}
+    assert not decoded_apart(remedy.removeprefix("write `").removesuffix("`"))
+
+
+def test_evaluations_that_decode_as_the_training_have_no_warning() -> None:
+    assert not decoded_apart(RIGHT)
+    assert not decoded_apart(RIGHT.replace("imagenet", "0.485/0.456/0.406..0.229/0.224/0.225"))
+    assert not decoded_apart("torchrgb+normalize=imagenet")  # of the size of the files
+    assert not decoded_apart("rgb8", name="finetune")
+    assert not decoded_apart("rgb8", map={"image": "lib:function"})
+
+
+def test_the_size_of_a_crop_is_compared_with_that_of_a_decoder() -> None:
+    def made(size: Any) -> list[tuple[str, str]]:
+        image = {"image": {"crop": "file", "size": size}}
+        return decoded_apart("rgb8+resize=56+center_crop=48", "rgb8", make=image, rename={"file": "jpg"})
+
+    assert not made(48)
+    assert "numpy uint8 of shape (64, 64, 3) in the split `train`" in made([64, 64])[0][0]
+
+
+def test_sources_of_a_mix_that_normalize_a_field_in_two_ways_are_a_warning() -> None:
+    one = {"name": "a", "shards": "a.tar", "extensions": "jpg", "decode": "rgb+resize=8x8+normalize=imagenet"}
+    two = {"name": "b", "shards": "b.tar", "extensions": "jpg", "decode": "rgb+resize=8x8"}
+    spec: dict[str, Any] = {"dataset": [one, two], "batch": 8}
+    [found] = hints_of(spec, "W480")
+    assert found == "write `rgb+resize=8x8+normalize=imagenet`"
+    two["decode"] = one["decode"]
+    assert not hints_of(spec, "W480")

@@ -215,7 +215,7 @@ def shards_of_two_splits(splits: Sequence[Composition]) -> Findings:
         yield from (each for each in _find_shared([*others, *own], "split", hint) if id(each.at) in texts)
 
 
-_EVALUATING = re.compile(
+EVALUATING = re.compile(
     r"(?:val|valid|validation|eval|evaluation|test|testing|dev|holdout)(?![a-z])", re.IGNORECASE
 )
 
@@ -237,13 +237,13 @@ def random_evaluations(splits: Sequence[Composition]) -> Findings:
     trained = {
         at.position
         for each in splits
-        if not _EVALUATING.match(each.variant.split or "")
+        if not EVALUATING.match(each.variant.split or "")
         for leaf in each.leaves
         for at, _ in decoder_names(leaf)
     }
     for each in splits:
         split = each.variant.split or ""
-        for leaf in each.leaves if _EVALUATING.match(split) else ():
+        for leaf in each.leaves if EVALUATING.match(split) else ():
             is_repeated = leaf.model is not None and (leaf.model.repeat or 1) > 1
             for at, name in decoder_names(leaf):
                 drawing = _drawing_options(name)
@@ -279,7 +279,7 @@ def random_evaluations(splits: Sequence[Composition]) -> Findings:
 )
 def random_passes(composition: Composition) -> Findings:
     """What is random in a pass that does not reshuffle."""
-    spec, is_evaluated = composition.spec, _EVALUATING.match(composition.variant.split or "")
+    spec, is_evaluated = composition.spec, EVALUATING.match(composition.variant.split or "")
     for leaf, source in composition.mixed if spec.is_pass and not spec.reshuffles else ():
         found = [
             (leaf.node.key_or_self(key), f"{key}: {getattr(source, key)}")
@@ -301,7 +301,7 @@ def _drawing_options(name: str) -> list[str]:
     return [each for each in drawing_options(name) if each != "clip"]
 
 
-_SPARE = 8 / 7
+SPARE = 8 / 7
 """How much larger an image is than the crop of its center: 256 for 224."""
 
 
@@ -313,7 +313,7 @@ def _without_chance(name: str) -> str:
         key, _, value = option.partition("=")
         if key == "random_resized_crop":
             sides = [int(side) for side in re.findall(r"\d+", value)] or [224]
-            found += [f"resize={round(max(sides) * _SPARE)}", f"center_crop={value}"]
+            found += [f"resize={round(max(sides) * SPARE)}", f"center_crop={value}"]
         elif key not in (*_drawing_options(name), "scale", "ratio"):
             found.append(option)
     return "+".join(found)
@@ -323,7 +323,8 @@ def _without_chance(name: str) -> str:
     "W447",
     "a crop that is larger than the image",
     "`center_crop` fills what is beyond the image with black. If `resize` makes all images smaller than the crop, "
-    "every image gets a black border. The two numbers are probably swapped.",
+    "every image gets a black border. The two numbers are probably swapped. Training and evaluation need images of "
+    "one size.",
     keys="decode",
     bad="defaults: {decode: rgb8+resize=224+center_crop=256}\ndataset:\n  - {shards: a.tar}\n",
     good="defaults: {decode: rgb8+resize=256+center_crop=224}\ndataset:\n  - {shards: a.tar}\n",
@@ -348,7 +349,8 @@ def _hint_for_border(resize: int | tuple[int, int], crop: int | tuple[int, int])
     is_larger = any(map(gt, of_crop, of_resized))
     hint = f"make `resize` at least `{height}x{width}`, or crop less"
     if isinstance(resize, int) and isinstance(crop, int):
-        hint = f"write `resize={crop}+center_crop={resize}`, or crop {resize} at most"
+        larger = f"`resize={round(crop * SPARE)}+center_crop={crop}` for images of {crop} pixels"
+        hint = f"write {larger}, or `resize={crop}+center_crop={resize}` for {resize}"
     return hint * is_larger
 
 

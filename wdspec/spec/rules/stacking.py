@@ -1,14 +1,18 @@
-"""Rules for what a batch makes of the values of a field: those that cannot be padded, and images that do not stack."""
+"""Rules for what a batch makes of the values of a field: those that cannot be padded, and images that do not stack.
+
+And for images that a batch, or an evaluation, has in another form than the training.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
 from wdspec.spec.build import Composition
-from wdspec.spec.language.decoder_options import option_values
+from wdspec.spec.language.decoder_options import GEOMETRY, option_values
 from wdspec.spec.language.decoders import BY_NAME, RAW, ImageSpec, split_decoder
+from wdspec.spec.language.making import Crop
 from wdspec.spec.rules.fields import (
     MAGIC,
     decoders_of,
@@ -20,6 +24,7 @@ from wdspec.spec.rules.fields import (
 )
 from wdspec.spec.rules.rule import Finding, Findings, rule
 from wdspec.spec.rules.shards import formats_of
+from wdspec.spec.rules.sources import EVALUATING, SPARE
 from wdspec.spec.sources import Draft
 from wdspec.spec.spec import Source, Spec
 from wdspec.spec.tree import Node, locate
@@ -208,7 +213,7 @@ class _Form(NamedTuple):
     def __str__(self) -> str:
         height, width = self.sides or ("height", "width")
         shape = self.image.shape.replace("height", str(height)).replace("width", str(width))
-        return f"{self.image.gives} of shape {shape}"
+        return f"{self.image.gives} of shape {shape}" if shape else self.image.gives
 
 
 @rule(
@@ -265,7 +270,127 @@ def _unlike(one: str | None, other: str | None) -> tuple[str, str] | None:
         names = [f"decoded by `{each}`" if each else "not decoded" for each in (one, other)]
         return None if _options(one) == _options(other) else (names[0], names[1])
     first, second = _form(one), _form(other)
-    return (str(first), str(second)) if first and second and not first.stacks_with(second) else None
+    if first is None or second is None or "pil" in (first.image.container, second.image.container):
+        return None
+    return None if first.stacks_with(second) else (str(first), str(second))
+
+
+class _Look(NamedTuple):
+    """How a source decodes the images of a field."""
+
+    leaf: Draft
+    owner: str
+    """The source or the split."""
+    decoder: str
+    form: _Form
+    is_cropped: bool
+    """Whether a step `crop` makes the field, which sets the size."""
+
+    @property
+    def normalization(self) -> str:
+        """The option with which pixels are normalized; empty if they are not."""
+        return next((each for each in self.decoder.split("+") if each.startswith("normalize=")), "")
+
+    def is_normalized_as(self, other: _Look) -> bool:
+        one, two = (option_values(each.decoder).get("normalize") for each in (self, other))
+        return bool(one == two)
+
+
+def _looks_of(composition: Composition, owner: str = "") -> Iterator[tuple[str, _Look]]:
+    """The fields of all sources whose images are decoded in one way, which is known, and not changed later."""
+    spec = composition.spec
+    sources = right_sources(composition, "extensions", "rename", "decode", "scale", "make", "map")
+    for leaf, source in sources if _stacks(spec) else ():
+        kept = spec.to_tuple or spec.fields or source.make
+        crops = {name: step for name, step in source.make.items() if isinstance(step, Crop) and name in kept}
+        mine = [name for name in crops if not _is_collated(name, source, spec)]
+        for field in dict.fromkeys((*_list_stacked_images(source, spec), *mine)):
+            step = crops.get(field)
+            origin = field if step is None else str(step.origins[0][0])
+            decoders = {*decoders_of(source, origin)}
+            form = _form(decoder) if (decoder := next(iter(decoders), None)) else None
+            if (
+                form is None
+                or decoder is None
+                or len(decoders) > 1
+                or (step is None and field in source.make)
+            ):
+                continue
+            if step is not None:
+                form = _Form(form.image, (step.size, step.size) if isinstance(step.size, int) else step.size)
+            yield field, _Look(leaf, owner or f"`{leaf.name}`", decoder, form, step is not None)
+
+
+@rule(
+    "W480",
+    "images that are decoded in two ways",
+    "A split that evaluates decodes a field in another way than the training: with another normalization, into "
+    "arrays of another layout or type, or to another size. Or two sources of a mix normalize a field in two ways. A "
+    "model then sees other pixels than it has learned from, and its results are worse without an error. Sizes are "
+    "compared if the spec says them. Ignore the warning if you evaluate with larger images on purpose.",
+    keys="decode",
+    bad="splits:\n"
+    "  train: {dataset: [{shards: a.tar}], defaults: {decode: rgb8+random_resized_crop=224}}\n"
+    "  val: {dataset: [{shards: b.tar}], defaults: {decode: rgb8+resize=256+center_crop=192}}\nbatch: 8\n",
+    good="splits:\n"
+    "  train: {dataset: [{shards: a.tar}], defaults: {decode: rgb8+random_resized_crop=224}}\n"
+    "  val: {dataset: [{shards: b.tar}], defaults: {decode: rgb8+resize=256+center_crop=224}}\nbatch: 8\n",
+)
+def normalizations_of_two_sources(composition: Composition) -> Findings:
+    """The first source that normalizes a field in another way than one before it."""
+    known: dict[str, _Look] = {}
+    for field, look in _looks_of(composition):
+        other = known.setdefault(field, look)
+        if look.form.image == other.form.image and not look.is_normalized_as(other):
+            yield _describe_normalization(field, look, other)
+            return
+
+
+@rule("W480", needs="splits")
+def unlike_evaluations(splits: Sequence[Composition]) -> Findings:
+    """What splits for evaluation decode in another way than the first other split that has the field."""
+    trained: dict[str, _Look] = {}
+    for each in splits:
+        split = each.variant.split or ""
+        for field, look in () if EVALUATING.match(split) else _looks_of(each, f"the split `{split}`"):
+            trained.setdefault(field, look)
+    for each in splits:
+        split, seen = each.variant.split or "", set[tuple[str, str]]()
+        for field, look in _looks_of(each, f"the split `{split}`") if EVALUATING.match(split) else ():
+            other = trained.get(field)
+            if other is None or (field, look.decoder) in seen:
+                continue
+            seen.add((field, look.decoder))
+            if not look.form.stacks_with(other.form):
+                yield _describe_form(field, look, other)
+            if not look.is_normalized_as(other):
+                yield _describe_normalization(field, look, other)
+
+
+def _describe_form(field: str, look: _Look, other: _Look) -> Finding:
+    message = f"`{field}` is {look.form} in {look.owner}, and {other.form} in {other.owner}"
+    return Finding(look.leaf.node.value_or_self("decode"), message, _decode_alike(look, other))
+
+
+def _describe_normalization(field: str, look: _Look, other: _Look) -> Finding:
+    ways = [each.normalization or "no `normalize`" for each in (look, other)]
+    ways = [f"`{way}`" if "`" not in way else way for way in ways]
+    message = f"`{field}` has {ways[0]} in {look.owner}, and {ways[1]} in {other.owner}"
+    return Finding(look.leaf.node.value_or_self("decode"), message, _decode_alike(look, other))
+
+
+def _decode_alike(look: _Look, other: _Look) -> str:
+    """What to write so that one source decodes images as another one does; it keeps how it resizes if it can."""
+    options, sides = look.decoder.split("+")[1:], other.form.sides
+    if look.is_cropped:
+        return "give both the same `size`, decoder and `normalize`"
+    if sides is not None and look.form.sides not in (None, sides):
+        options = [each for each in options if each.partition("=")[0] not in GEOMETRY]
+        crop = f"{sides[0]}" if sides[0] == sides[1] else f"{sides[0]}x{sides[1]}"
+        options = [f"resize={round(max(sides) * SPARE)}", f"center_crop={crop}", *options]
+    options = [each for each in options if not each.startswith("normalize=")]
+    options += [other.normalization] * bool(other.normalization)
+    return f"write `{'+'.join((other.decoder.split('+')[0], *options))}`"
 
 
 _BATCH = "batch: 8\n"
@@ -415,9 +540,9 @@ def _is_off(draft: Draft) -> bool:
 
 
 def _form(decoder: str | None) -> _Form | None:
-    """The form of the images that a decoder gives; None if it gives others, or PIL images."""
+    """The form of the images that a decoder gives; None if it gives no images."""
     image = image_of(decoder)
-    if image is None or image.container == "pil":
+    if image is None:
         return None
     options = option_values(str(decoder))
     crop = options.get("random_resized_crop") or options.get("center_crop")
