@@ -1,4 +1,7 @@
-"""W457: classes that two sources or two splits number in different ways, compared with what `class_names` says."""
+"""W457: classes that two sources or two splits number in different ways, compared with what `class_names` says.
+
+W481: numbers of classes with a gap.
+"""
 
 import json
 import re
@@ -192,3 +195,71 @@ def test_sources_with_two_tokenizers_for_one_field_are_one_warning(
     assert of_splits == [
         each.replace("`a`", "the split `a`").replace("`b`", "the split `b`") for each in found
     ]
+
+
+RAW = {"name": "animals", "shards": "r.tar", "extensions": "jpg cls", "rename": {"labels": "cls"}}
+NAMED = {"name": "shots", "shards": "n.tar", "make": {"labels": {"label": "txt", "names": ["cat", "dog"]}}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        (
+            {"dataset": [RAW, NAMED]},
+            "`labels` of `animals` has the numbers of its files, but `shots` numbers `names`",
+        ),
+        (
+            {
+                "dataset": [
+                    {"name": "j", "shards": "j.jsonl", "make": {"labels": {"take": "json.label"}}},
+                    NAMED,
+                ]
+            },
+            "`labels` of `j` has the numbers of its files, but `shots` numbers `names`",
+        ),
+        (
+            {"splits": {"train": {"dataset": [NAMED]}, "val": {"dataset": [RAW]}}},
+            "`labels` of the split `val` has the numbers of its files, but the split `train` numbers `names`",
+        ),
+    ],
+)
+def test_numbers_of_files_beside_numbers_of_names_are_a_warning(spec: dict[str, Any], said: str) -> None:
+    assert find_renumbered(spec) == [said]
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"dataset": [RAW, {**NAMED, "make": {"labels": {"label": "txt", "file": "classes.txt"}}}]},
+        {"dataset": [{**RAW, "map": {"labels": "lib:renumber"}}, NAMED]},
+        {"dataset": [RAW, NAMED], "map": "lib:renumber"},
+        {"dataset": [{**RAW, "rename": {"label": "cls"}}, NAMED]},
+        {"dataset": [RAW, RAW | {"name": "b", "shards": "b.tar"}]},
+    ],
+)
+def test_numbers_of_files_that_may_be_those_of_the_names_are_none(spec: dict[str, Any]) -> None:
+    assert not find_renumbered(spec)
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        (mix({"cat": 1, "dog": 2, "horse": 3}), "classes of `labels` are numbered from 1"),
+        (mix({"cat": 0, "dog": 2, "horse": 2}), "classes of `labels` are up to 2 without 1"),
+        (mix({"cat": 0, "dog": 1, "horse": 3, "car": -100}), "classes of `labels` are up to 3 without 2"),
+        (mix({"cat": 0}, {"cat": 0, "dog": 2}), "classes of `labels` are up to 2 without 1"),
+        (mix({"cat": 0, "dog": 1, "kitty": 0}), None),  # two names of one class
+        (mix({"cat": 0}, {"dog": 1}), None),
+        (mix({"cat": 281, "dog": 207}), None),  # some classes of many
+        (mix({"names": {"yes": 1}, "unknown": 0}), None),
+        (mix({"cat": 1, "dog": 2}, label="objects[:].category"), None),  # 0 is the background
+    ],
+)
+def test_numbers_with_a_gap_are_a_warning(spec: dict[str, Any], said: str | None) -> None:
+    found = [each.message for each in check(spec)[1] if each.code == "W481"]
+    assert found == [said] * (said is not None)
+
+
+def test_names_with_a_negative_number_are_no_classes() -> None:
+    spec = mix({"cat": 0, "dog": 1, "car": -100, "bird": -1})
+    assert wdspec.load(spec).class_names("labels") == ["cat", "dog"]

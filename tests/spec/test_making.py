@@ -270,8 +270,9 @@ def test_a_selection_reads_a_result():
     ],
 )
 def test_names_without_a_class_that_nothing_leaves_out_are_a_warning(source, keys, is_said):
-    def said(unknown):
-        make = {"labels": {"label": "topic", "names": ["cat", "dog"], "unknown": unknown}}
+    def said(unknown="error", names=("cat", "dog")):
+        names = names if isinstance(names, dict) else [*names]
+        make = {"labels": {"label": "topic", "names": names, "unknown": unknown}}
         found = check({"dataset": [{"name": "a", "shards": "a.jsonl", "make": make, **source}], **keys})[1]
         return [each.hint for each in found if each.code == "W456"]
 
@@ -279,6 +280,15 @@ def test_names_without_a_class_that_nothing_leaves_out_are_a_warning(source, key
     assert said(-1) == [hint] * is_said
     assert not said(-100)
     assert not said(2)
+    hint = "add `where: labels >= 0` to `a`, or give it a class"
+    assert said(names={"cat": 0, "car": -100}) == [hint] * is_said
+    assert said(names={"cat": 0, "car": -1}, unknown=-100) == [hint] * is_said
+    assert not said(names={"cat": 0, "car": -100}, unknown=-100)
+
+
+def test_objects_that_are_no_class_may_be_delivered_beside_others():
+    make = {"labels": {"label": "objects[:].kind", "names": {"cat": 0, "crowd": -100}}}
+    assert not check({"dataset": [{"shards": "a.jsonl", "make": make}]})[1]
 
 
 def test_what_a_wrong_step_makes_is_no_misspelt_field():

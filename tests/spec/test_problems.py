@@ -488,6 +488,7 @@ ELSEWHERE = {
     **dict.fromkeys(("W443", "W444"), "test_words"),
     **dict.fromkeys(("W446", "W447", "W448", "W449", "W480"), "test_hints_for_images"),
     "W457": "test_class_numbers",
+    "W481": "test_class_numbers",
     "W459": "test_class_names",
     "W460": "jobs/test_measured_lengths",
     "E385": "test_tokenizer_files",

@@ -771,7 +771,8 @@ class Spec(Tabular, Discreet):
             field: the made field, such as `class_id`.
 
         Returns:
-            The names by number: a list if the numbers are 0, 1, 2, …, or else a dict.
+            The names by number: a list if the numbers are 0, 1, 2, …, or else a dict. Names with a negative number
+            are left out.
 
         Raises:
             UsageError: no source makes such a field, or two sources number the classes in two ways.

@@ -120,11 +120,12 @@ def _read_csv(text: str, delimiter: str, refuse: Callable[[str], SpecError]) -> 
 def class_names(numbers: Mapping[str, int]) -> list[str] | dict[int, str]:
     """Return the names of classes by number: a list if the numbers are 0, 1, 2, …, or else a dict.
 
-    If several names have the same number, the first one counts.
+    If several names have the same number, the first one counts. Names with a negative number are no classes.
     """
     names: dict[int, str] = {}
     for name, number in numbers.items():
-        names.setdefault(number, name)
+        if number >= 0:
+            names.setdefault(number, name)
     ordered = dict(sorted(names.items()))
     return list(ordered.values()) if [*ordered] == [*range(len(ordered))] else ordered
 
@@ -141,7 +142,7 @@ def names_in_sources(sources: Mapping[str, Mapping[str, Recipe]], field: str) ->
         made = [name for make in sources.values() for name in make if isinstance(make[name], Label)]
         hint = did_you_mean(field, made) or f"it has {', '.join(map(repr, dict.fromkeys(made))) or 'none'}"
         raise UsageError(f"no source of the spec makes a field {field!r} by `label`; {hint}")
-    found = {name: class_names(_without_unknown(recipe)) for name, recipe in labels.items()}
+    found = {name: class_names(numbers_of(recipe.names, recipe.file)) for name, recipe in labels.items()}
     first, *others = found
     for other in others:
         if found[other] != found[first]:
@@ -150,10 +151,3 @@ def names_in_sources(sources: Mapping[str, Mapping[str, Recipe]], field: str) ->
                 "{make: …}`, and other names of classes in `aliases`"
             )
     return found[first]
-
-
-def _without_unknown(recipe: Label) -> Mapping[str, int]:
-    """Return the classes of a step without the names that have the number of unknown ones, if it is negative."""
-    return {
-        name: n for name, n in numbers_of(recipe.names, recipe.file).items() if n >= 0 or n != recipe.unknown
-    }

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 
+from wdspec.base.amounts import show_value
 from wdspec.base.errors import SpecError, install_command
 from wdspec.spec.build import Composition
 from wdspec.spec.language.class_files import add_aliases, numbers_of
@@ -322,7 +324,8 @@ def labels_padded_with_classes(composition: Composition) -> Findings:
     "names that get a number of no class, and are not left out",
     "`unknown: -1` is for `where: class_id >= 0`, which leaves out the samples whose name is no class. Without it, "
     "they are delivered with this number, for which losses fail, on a GPU with an error that does not say why. Losses "
-    "leave out -100. If yours leaves out another number, as with `ignore_index=-1`, write `unknown: -100` for both.",
+    "leave out -100. If yours leaves out another number, as with `ignore_index=-1`, write `unknown: -100` for both. A "
+    "name with a negative number in `names` is no class either; with `unknown: -100`, -100 may be meant.",
     keys="make",
     bad="dataset:\n  - {shards: a.jsonl, make: {class_id: {label: topic, names: [news, science], unknown: -1}}}\n",
     good="dataset:\n"
@@ -345,6 +348,22 @@ def unknown_names_left_in(composition: Composition) -> Findings:
                 message = f"names that are no class get {step.unknown}, for which losses fail"
                 hint = f"write `unknown: -100`, which losses leave out, or add `where: {name} >= 0` to `{leaf.name}`"
                 yield Finding(at, message, hint)
+            elif (no_class := _find_no_class(step)) is not None:
+                at = locate(node, (name, "names" if step.file is None else "file"))
+                message = f"{show_value(no_class, 60)} is no class, but samples of it are delivered"
+                yield Finding(at, message, f"add `where: {name} >= 0` to `{leaf.name}`, or give it a class")
+
+
+def _find_no_class(step: Label) -> str | None:
+    """The first name with a negative number that is not one which `unknown` gives on purpose; None if there is none.
+
+    A list of names, such as those of objects, may have -100 for some of them.
+    """
+    allowed = {step.unknown, -100 if "[" in describe_path(step.origins[0]) else None}
+    with suppress(SpecError):  # W440 says that a file does not exist
+        numbers = numbers_of(step.names, step.file)
+        return next((name for name, number in numbers.items() if number < 0 and number not in allowed), None)
+    return None
 
 
 @rule(

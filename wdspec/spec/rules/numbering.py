@@ -1,4 +1,4 @@
-"""A rule for numbers that mean two things in one batch: classes of `label`, and ids of tokenizers."""
+"""Rules for numbers that mean two things in one batch: classes of `label`, and ids of tokenizers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from wdspec.base.amounts import show_value
 from wdspec.base.errors import SpecError
 from wdspec.spec.build import Composition
 from wdspec.spec.language.class_files import numbers_of
-from wdspec.spec.language.making import Chat, Label, Tokenize
+from wdspec.spec.language.expressions import describe_path
+from wdspec.spec.language.making import Chat, Label, Take, Tokenize
+from wdspec.spec.rules.fields import decoders_of, right_sources, visible_fields
 from wdspec.spec.rules.making import makes_of
 from wdspec.spec.rules.rule import Finding, Findings, rule
 from wdspec.spec.rules.tokenizer_files import read_tokens
@@ -27,7 +29,7 @@ class _Numbering:
     """
 
     def __init__(self, owner: str, field: str, recipe: Label | Tokenize | Chat, at: Node) -> None:
-        self.owner, self.field, self.at, self._recipe = owner, field, at, recipe
+        self.owner, self.field, self.at, self.recipe = owner, field, at, recipe
         self.unit = "class" if isinstance(recipe, Label) else "token"
         self.end = (recipe.eos or "") if isinstance(recipe, Tokenize) else None
         self.key = recipe.model_dump_json(include={"file", "names", "eos"})
@@ -35,10 +37,10 @@ class _Numbering:
     @cached_property
     def numbers(self) -> Mapping[str, int]:
         """By name; empty if they cannot be read: W440 says if a file does not exist."""
-        if not isinstance(self._recipe, Label):
-            return read_tokens(self._recipe.file) or {}
+        if not isinstance(self.recipe, Label):
+            return read_tokens(self.recipe.file) or {}
         try:
-            return numbers_of(self._recipe.names, self._recipe.file)
+            return numbers_of(self.recipe.names, self.recipe.file)
         except SpecError:
             return {}
 
@@ -59,6 +61,8 @@ class _Numbering:
     "ids, or an id to two tokens; or only the documents of one end with `eos`. A model that is trained with both "
     "learns one number for two classes or tokens, and an evaluation counts right predictions as wrong. Write `make` "
     "once, in `defaults`. Other spellings of the name of a class belong into `aliases`, which may differ by source. "
+    "Or a source has numbers in its files, such as `cls`, for a field that another one makes of `names`: a `file` in "
+    "place of `names` can have the classes in the order of these numbers, as `wdspec create --classes` writes it. "
     "There is no warning about splits without a common class, which may be for different tasks, about fields of "
     "different names, and about files that are not on this machine.",
     keys="make",
@@ -85,6 +89,89 @@ def numbers_of_two_splits(splits: Sequence[Composition]) -> Findings:
         found.values(),
         lambda one, other: not one.ends_like(other) or bool(one.numbers.keys() & other.numbers.keys()),
     )
+
+
+@rule("W457", keys="make")
+def file_numbers_beside_names(composition: Composition) -> Findings:
+    """Numbers of files in a field that other sources of the mix make of `names`."""
+    made = {field: f"`{source}`" for field, source in _made_of_names(composition).items()}
+    yield from _find_file_numbers(composition, made)
+
+
+@rule("W457", needs="splits")
+def file_numbers_beside_names_of_splits(splits: Sequence[Composition]) -> Findings:
+    """Numbers of files in a field that only other splits make of `names`."""
+    made: dict[str, str] = {}
+    for each in splits:
+        made |= dict.fromkeys(_made_of_names(each).keys() - made.keys(), f"the split `{each.variant.split}`")
+    for each in splits:
+        mine = _made_of_names(each)
+        others = {field: owner for field, owner in made.items() if field not in mine}
+        yield from _find_file_numbers(each, others, f"the split `{each.variant.split}`")
+
+
+def _made_of_names(composition: Composition) -> dict[str, str]:
+    """The fields that `label` makes of `names`, and the first source that has each."""
+    pairs = [
+        (name, leaf.name)
+        for leaf, source, _ in makes_of(composition, is_mixed=True)
+        for name, recipe in source.make.items()
+        if isinstance(recipe, Label) and recipe.names is not None
+    ]
+    return dict(reversed(pairs))
+
+
+def _find_file_numbers(composition: Composition, made: Mapping[str, str], owner: str = "") -> Findings:
+    """The first source that has each of some fields as it is in its files."""
+    for field, other in made.items() if not composition.spec.map else ():
+        for leaf, source in right_sources(composition, "extensions", "rename", "decode", "make", "map"):
+            step = source.make.get(field)
+            is_changed = step is not None or field in source.tags or "txt" in decoders_of(source, field)
+            is_named = field in source.rename or field in (visible_fields(source) or ())
+            is_in_files = isinstance(step, Take) or (is_named and not is_changed)
+            if is_in_files and not any(call.field in (field, None) for call in source.map):
+                mine = owner or f"`{leaf.name}`"
+                message = f"`{field}` of {mine} has the numbers of its files, but {other} numbers `names`"
+                hint = "write `file: classes.txt` in place of `names`, with the classes in the order of the files"
+                yield Finding(
+                    leaf.node.value_or_self("make" if step else "rename"),
+                    message,
+                    f"{hint}, or make `{field}` by `label` in both",
+                )
+                break
+
+
+@rule(
+    "W481",
+    "numbers of classes with a gap",
+    "The classes of `label` are numbered from 1, or a number between them has no class. A model with as many outputs "
+    "as classes has the outputs 0 to n - 1, so the largest number is none of them: losses fail, on a GPU with an error "
+    "that does not say why. There is no warning if many numbers are left out, as for some classes of a larger set, "
+    "and for lists of names, whose class 0 may be the background. Two names may have one number.",
+    keys="make",
+    bad="dataset:\n  - {shards: a.tar, make: {class_id: {label: txt, names: {cat: 1, dog: 2}}}}\n",
+    good="dataset:\n  - {shards: a.tar, make: {class_id: {label: txt, names: {cat: 0, dog: 1}}}}\n",
+)
+def gaps_in_numbers(composition: Composition) -> Findings:
+    """Fields whose classes, of all sources together, have nearly as many numbers as they need."""
+    found: dict[str, tuple[Node, dict[str, int]]] = {}
+    lists = set[str]()
+    for numbering in _numberings_of(composition):
+        recipe = numbering.recipe
+        if isinstance(recipe, Label):
+            _, numbers = found.setdefault(numbering.field, (numbering.at, {}))
+            numbers.update(numbering.numbers)
+            if isinstance(recipe.unknown, int):
+                numbers[""] = recipe.unknown
+            lists |= {numbering.field} if "[" in describe_path(recipe.origins[0]) else set()
+    for field, (at, numbers) in found.items():
+        classes = [number for number in numbers.values() if number >= 0]
+        most = max(classes, default=-1)
+        absent = sorted({*range(most)} - {*classes}) if most <= len(classes) else []
+        if absent and field not in lists:
+            first = f"numbered from {min(classes)}" if absent[0] == 0 else f"up to {most} without {absent[0]}"
+            hint = "number them 0, 1, 2, …, as `names: [cat, dog]` does"
+            yield Finding(at, f"classes of `{field}` are {first}", hint)
 
 
 def _numberings_of(composition: Composition) -> Iterator[_Numbering]:
