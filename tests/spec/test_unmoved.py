@@ -1,4 +1,5 @@
-"""Boxes beside an image that only one split crops with them (W458); the remedy is followed literally."""
+"""Boxes beside an image that only one split crops with them (W458), or that `take` delivers beside a
+moved image (W530); the remedies are followed literally."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ def find(spec: dict[str, Any]) -> list[Any]:
     [
         ("rgb8+resize=8x8", {}, True),
         ("rgb8+resize=8", {"fields": None}, True),
-        ("rgb8+hflip=0.5", {"fields": None, "to_tuple": "png boxes"}, True),
+        ("rgb8+upright", {"fields": None, "to_tuple": "png boxes"}, True),
+        ("rgb8+hflip=0.5", {}, False),  # which is W530
         ("rgb8", {}, False),
         ("rgb8+resize=8x8", {"fields": "png json"}, False),
         ("rgb8+resize=8x8", {"fields": "boxes"}, False),
@@ -87,9 +89,10 @@ def test_the_remedy_moves_boxes_with_the_whole_image(tmp_path: Path) -> None:
         write_shard(tmp_path / f"{name}.tar", [(f"{name}{n}", files) for n in range(40)])
     spec = splits("rgb8+resize=8x6")
     [hint] = [each.hint for each in find(spec)]
+    assert "in place of `make: {boxes: …}`" in hint
     source = spec["splits"]["val"]["dataset"][0]
     del source["decode"]
-    source["make"] = yaml.safe_load(re.findall(r"write `make: (.*?)`,", hint)[0])
+    source["make"] = yaml.safe_load(re.findall(r"write `make: ([^`]*)`", hint)[0])
     spec["splits"]["val"] |= {
         "fields": ["image", "boxes"],
         "batch": {"size": 40, "collate": {"boxes": "list"}},
@@ -101,3 +104,49 @@ def test_the_remedy_moves_boxes_with_the_whole_image(tmp_path: Path) -> None:
     assert batch["image"].shape[:3] == (40, 8, 6)
     for boxes in batch["boxes"]:
         assert np.allclose(boxes, [[0, 0, 6, 8], [3, 4, 3, 4]], atol=0.5)  # a crop may be a pixel smaller
+
+
+TAKE = {"boxes": {"take": "json.objects[:].bbox"}}
+MOVED = {"crop": "png", "size": 8, "hflip": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("source", "seen"),
+    [
+        ({"make": {**TAKE, "image": MOVED}}, "`crop` flips or crops `image`, but `boxes`"),
+        ({"make": {"gt": {"take": "json.keypoints"}, "image": MOVED}}, "`image`, but `gt`"),
+        ({"make": TAKE, "decode": "rgb8+random_resized_crop=8+hflip=0.5"}, "crops `png`, but `boxes`"),
+        ({"make": TAKE, "decode": {"png": "rgb8+center_crop=8"}}, "crops `png`, but `boxes`"),
+        ({"make": TAKE, "decode": "rgb8"}, ""),
+        ({"make": {"area": {"take": "json.area"}, "image": MOVED}}, ""),
+        ({"make": {**TAKE, "image": CROP | {"boxes": {"moved": "json.objects[:].bbox"}}}}, ""),
+        ({"make": {**TAKE, "image": MOVED}, "map": "mylib:function"}, ""),
+    ],
+)
+def test_boxes_that_are_taken_stay_beside_a_moved_image(source, seen) -> None:
+    names = {"png": None, **dict.fromkeys(source["make"])}
+    spec = {"seed": 1, "fields": [*names], "dataset": [{"shards": "a.tar", "decode": "rgb8", **source}]}
+    found = [each.message for each in check(spec)[1] if each.code == "W530"]
+    assert [seen in each for each in found] == [True] * bool(seen)
+    spec["fields"] = [name for name in names if name not in ("boxes", "gt", "area")]
+    assert "W530" not in [each.code for each in check(spec)[1]]
+
+
+@pytest.mark.parametrize("decode", ["rgb8", "rgb8+random_resized_crop=8+hflip=0.5"])
+def test_the_remedy_takes_the_boxes_from_the_crop(decode: str) -> None:
+    source = {"shards": "a.tar", "decode": decode, "make": dict(TAKE)}
+    if decode == "rgb8":
+        source["make"]["image"] = dict(MOVED)
+    spec = {"seed": 1, "fields": ["image", "boxes"], "dataset": [source]}
+    if decode != "rgb8":
+        spec["fields"][0] = "png"
+    [hint] = [each.hint for each in check(spec)[1] if each.code == "W530"]
+    del source["make"]["boxes"]
+    if decode == "rgb8":
+        option = re.findall(r"add `(.*?)` to", hint)[0]
+        source["make"]["image"] |= yaml.safe_load(f"{{{option}}}")
+    else:
+        source |= {"decode": "rgb8", "make": yaml.safe_load(re.findall(r"by `make: (.*?)`,", hint)[0])}
+        spec["fields"][0] = "image"
+    _, problems = check(spec)
+    assert not [each for each in problems if each.code[0] == "E" or each.code in ("W458", "W530")]

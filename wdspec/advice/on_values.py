@@ -11,10 +11,10 @@ from wdspec.advice.staying_boxes import StayingBoxes
 from wdspec.advice.tries import Tries
 from wdspec.advice.values import Values, resized_fields
 from wdspec.base.amounts import number
-from wdspec.spec.language.decoder_options import option_values
 from wdspec.spec.language.expressions import find_thresholds
 from wdspec.spec.language.selection import describe_fraction
 from wdspec.spec.rules.rule import rule
+from wdspec.spec.rules.unmoved import find_taken, write_crop
 from wdspec.spec.spec import Spec
 
 OfSources = Mapping[str, Values]
@@ -111,6 +111,8 @@ def groups_of_equal_lengths(spec: Spec, values: OfSources, windows: WindowFacts)
 def boxes_that_stay(spec: Spec, staying: Mapping[str, StayingBoxes]) -> Advices:
     """Boxes and points next to an image that is flipped or cropped."""
     for source in spec.sources:
+        if (taken := find_taken(spec, source)) is not None:
+            yield Advice(*taken[1:], source)
         if (found := staying.get(source.name)) is None:
             continue
         message = f"`{found.decoder or 'crop'}` of `{source.name}` flips or crops `{found.image}`, but `{found.place}` "
@@ -129,11 +131,7 @@ def boxes_that_stay(spec: Spec, staying: Mapping[str, StayingBoxes]) -> Advices:
         if found.decoder is None:
             hint, image = f"add `{option}` to the step", found.image
         else:
-            options = option_values(found.decoder)
-            size = options.get("random_resized_crop", options.get("center_crop", 224))
-            size = f"[{size[0]}, {size[1]}]" if isinstance(size, tuple) else size
-            flip = f", hflip: {options['hflip']}" if "hflip" in options else ""
-            step = f"{{crop: {found.image}, size: {size}{flip}, {option}}}"
+            step = write_crop(found.image, found.decoder, option)
             hint = f"write `make: {{{image}: {step}}}` in place of these options"
         hint += f", and deliver `{image}` and `{new}` by `fields`, without `{holder}`"
         yield Advice(message, hint, source)

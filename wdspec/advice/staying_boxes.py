@@ -17,18 +17,14 @@ from wdspec.fields.samples import SampleFields
 from wdspec.read.shard import Piece
 from wdspec.read.transform import SourceParts
 from wdspec.shards.shards import Shards
-from wdspec.spec.language.decoder_options import option_values
 from wdspec.spec.language.decoders import choose_decoder
 from wdspec.spec.language.expressions import EACH, MISSING, Path, describe_path
 from wdspec.spec.language.making import Crop, path_of
+from wdspec.spec.rules.unmoved import BOXES, POINTS, moves, words_of
 from wdspec.spec.spec import Source, Spec
 
 MOST_SAMPLES = 20
 """Samples of a source that are looked at."""
-MOVING = frozenset({"hflip", "random_resized_crop", "center_crop"})
-"""Options of decoders after which boxes are elsewhere, also those in fractions of width and height."""
-POINTS = frozenset({"keypoints", "landmarks", "polygon", "polygons"})
-BOXES = frozenset({"boxes", "bboxes", "bbox", *POINTS})
 _DEPTH = 3
 """How deep to look for boxes."""
 
@@ -70,13 +66,6 @@ def find_staying_boxes(spec: Spec, shards: Shards) -> dict[str, StayingBoxes]:
     return found
 
 
-def _moves(decoder: str | None) -> bool:
-    try:
-        return decoder is not None and ":" not in decoder and not MOVING.isdisjoint(option_values(decoder))
-    except ValueError:  # which validation reports
-        return False
-
-
 def _crops(source: Source) -> dict[str, Crop]:
     """The steps that crop and flip images, by the field of the image."""
     return {name: recipe for name, recipe in source.make.items() if isinstance(recipe, Crop)}
@@ -85,7 +74,7 @@ def _crops(source: Source) -> dict[str, Crop]:
 def _moves_images(source: Source) -> bool:
     decode = source.decode
     decoders = () if decode is None else (*decode.names, *decode.fields.values())
-    return bool(_crops(source)) or any(map(_moves, decoders))
+    return bool(_crops(source)) or any(map(moves, decoders))
 
 
 def _find(spec: Spec, source: Source, fields: SampleFields, raw: dict[str, Any]) -> StayingBoxes | None:
@@ -101,7 +90,7 @@ def _find(spec: Spec, source: Source, fields: SampleFields, raw: dict[str, Any])
     moved: dict[str, str | None] = dict.fromkeys(crops)
     for name, suffix in stored.items():
         chosen = choose_decoder(rules.names, rules.fields, name, suffix)
-        moved |= {name: chosen} if rules.makes_media(name, suffix) and _moves(chosen) else {}
+        moved |= {name: chosen} if rules.makes_media(name, suffix) and moves(chosen) else {}
     image = next((name for name in moved if delivered is None or name in delivered), None)
     if image is None:
         return None
@@ -117,7 +106,7 @@ def _find(spec: Spec, source: Source, fields: SampleFields, raw: dict[str, Any])
         for path in _find_boxes({name: value}, ()):
             if beside and (len(path) > 1 or (path in beside and delivered is None)):
                 continue  # what is trained on is moved, and its field may be delivered for what else it has
-            kind = "points" if _words(path[-1]) & POINTS else "boxes"
+            kind = "points" if words_of(path[-1]) & POINTS else "boxes"
             every = tuple(dict.fromkeys((*stored, *source.make)))
             return StayingBoxes(image, moved[image], describe_path(path), kind, every, beside.get(path))
     return None
@@ -127,11 +116,6 @@ _STRUCTURED = frozenset({"json", "npy", "npz", "cbor", "msgpack", "mp"})
 """Suffixes of members in which boxes may be."""
 
 
-def _words(name: object) -> set[str]:
-    """The words in the name of a field or key: `gt_boxes` has two."""
-    return set(str(name).lower().replace(".", "_").split("_"))
-
-
 def _find_boxes(value: object, path: Path) -> Iterator[Path]:
     """Yield the paths of lists of numbers with the name of boxes or points; `[:]` is each item of a list of maps."""
     if len(path) > _DEPTH:
@@ -139,7 +123,7 @@ def _find_boxes(value: object, path: Path) -> Iterator[Path]:
     if isinstance(value, list) and value and isinstance(value[0], dict):
         value, path = value[0], (*path, EACH)
     for name, inner in value.items() if isinstance(value, dict) else ():
-        if _words(name) & BOXES and _are_numbers(inner):
+        if words_of(name) & BOXES and _are_numbers(inner):
             yield (*path, str(name))
         else:
             yield from _find_boxes(inner, (*path, str(name)))

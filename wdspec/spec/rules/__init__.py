@@ -4,7 +4,7 @@ A rule takes a `Composition` and yields findings. `rule.py` defines the form of 
 examples. To add a rule, write a function below `@rule` in one of the modules.
 
 A rule reports one code, so that a code can be looked up, counted or ignored as one thing. Most codes belong to one
-rule. A few general ones (E105, E206, E207, E212, E214, E303, E316, W102) have several rules and one page.
+rule. A few general ones (E105, E206, E207, E212, E214, E303, E316, W102, W530) have several rules and one page.
 """
 
 from __future__ import annotations
