@@ -16,6 +16,7 @@ import logging
 import re
 import traceback
 from base64 import b64encode
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from itertools import accumulate
@@ -378,17 +379,22 @@ def _mask_with_variables(lines: tuple[str, ...]) -> list[str] | None:
     return mask(text).split("\n") if _VARIABLES.search(text) else None
 
 
+@lru_cache(maxsize=4)
+def _find_starts(lines: tuple[str, ...]) -> list[int]:
+    """Return the lines in which a URL or a command starts, counted from 0."""
+    return [number for number, line in enumerate(lines) if _START.search(line)]
+
+
 def masked_line(lines: tuple[str, ...], number: int) -> str:
     """One line of a spec, counted from 0, without the secrets of the text that it belongs to."""
     if (masked := _mask_with_variables(lines)) is not None:
         return masked[number]
-    for first in range(number - 1, max(-1, number - 1 - _BEFORE), -1):
-        if not _START.search(lines[first]):
-            continue
+    starts = _find_starts(lines)
+    first = starts[max(0, bisect_left(starts, number) - 1)] if starts else number
+    if number - _BEFORE <= first < number:
         text = "\n".join(lines[first : number + 1])
         if any(end > len(text) - len(lines[number]) for _, end in _texts(text, len(lines[first]))):
             return mask(text)[len(text) - len(lines[number]) :]
-        break
     return mask(lines[number])
 
 
