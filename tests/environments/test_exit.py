@@ -42,6 +42,7 @@ def keep(*values):
     kept.extend(values)
 
 if __name__ == "__main__":
+    gc.freeze()  # modules: each child would collect them several times
     codes = {}
     for name, (statements, spec, folder) in json.loads(sys.argv[1]).items():
         child = os.fork()  # it ends like a program of its own, but has imported everything
