@@ -4,6 +4,7 @@ A server imports the libraries once, and forks for each program. A program has a
 of its own, imports our modules itself, and ends as if Python had been started.
 """
 
+import gc
 import json
 import os
 import runpy
@@ -59,6 +60,7 @@ def serve(libraries):
     for name in libraries:
         if find_spec(name.partition(".")[0]):
             import_module(name)
+    gc.freeze()  # else each program collects them as it ends
     while line := sys.stdin.readline():
         request = json.loads(line)
         if len(request) == 1:
