@@ -1,6 +1,7 @@
 """A process keeps few descriptors open, for any number of files that it reads in turn."""
 
 import contextlib
+import gc
 import os
 import threading
 
@@ -19,9 +20,10 @@ PIECE = 1000
 
 
 @pytest.fixture(autouse=True)
-def no_idle_connections():
-    """Those of other tests would be closed for lack of descriptors."""
+def no_descriptors_of_other_tests():
+    """They would be closed for lack of descriptors, or with what has left them open."""
     close_idle_connections()
+    gc.collect()
 
 
 @pytest.fixture
