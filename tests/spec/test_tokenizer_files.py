@@ -1,7 +1,8 @@
-"""E385: texts that are not a token, compared with what the library says of tokenizers of three kinds."""
+"""E385 and W449: texts and paddings that are no token, compared with what the library says of three tokenizers."""
 
 import json
 import os
+import re
 import stat
 
 import pytest
@@ -130,3 +131,32 @@ def test_nothing_is_opened_that_is_no_file(here):
     assert stat.S_ISFIFO(os.stat("t.json").st_mode)
     assert problems("t.json", "<eos>") == problems("missing.json", "<eos>") == []
     assert problems("hf://owner/name@abc", "<eos>") == []
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [{"pack": {"fields": "ids", "length": 64}}, {"size": 8, "collate": {"ids": {"pad": {"mask": "mask"}}}}],
+)
+@pytest.mark.parametrize("kind", tokenizers_made.KINDS)
+def test_a_padding_above_all_ids_of_the_tokenizer_is_a_warning_whose_remedy_works(here, kind, batch):
+    made = Tokenizer.from_str(tokenizers_made.trained(kind).to_str())
+    made.add_special_tokens(["<|pad|>"])
+    made.save("t.json")
+
+    def hints(value):
+        if "pack" in batch:
+            options = {"pack": {**batch["pack"], "pad": {"ids": value}}}
+        else:
+            options = {"size": 8, "collate": {"ids": {"pad": {"mask": "mask", "value": value}}}}
+        source = {"shards": "a.jsonl", "make": {"ids": {"tokenize": "text", "file": "t.json"}}}
+        found = check({"dataset": [source, {**source, "shards": "b.jsonl"}], "batch": options})[1]
+        return [each.hint for each in found if each.code == "W449"]
+
+    size = made.get_vocab_size()
+    [hint] = hints(size)
+    pad, text = re.fullmatch(r"write (\d+), the id of `(.*)`", hint).groups()
+    assert (int(pad), [hint]) == (made.token_to_id(text), hints(50256))
+    assert not hints(size - 1)
+    assert not hints(int(pad))
+    os.remove("t.json")
+    assert not hints(50256)

@@ -34,7 +34,7 @@ def write_rows(folder: Path, rows: list[dict[str, Any]]) -> str:
 
 
 def load(shards: str, make: dict[str, Any], **keys: Any) -> wdspec.Spec:
-    top = {key: keys.pop(key) for key in ("batch", "epoch", "defaults", "seed") if key in keys}
+    top = {key: keys.pop(key) for key in ("batch", "epoch", "defaults", "seed", "fields") if key in keys}
     return wdspec.load({"dataset": [{"name": "a", "shards": shards, "make": make, **keys}], **top})
 
 
@@ -111,6 +111,27 @@ def test_ids_and_labels_that_are_padded_in_two_ways_are_an_error(ids: Any, label
     collate = {"ids": ids if ids == "pad" else {"pad": ids}, "labels": {"pad": labels}}
     with pytest.raises(SpecError, match=f"(?s)E390.*`labels` belongs to `ids`.*{hint}"):
         load("a.jsonl", make, batch={"size": 2, "collate": collate})
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        (
+            ["ids"],
+            r"only `ids` is packed.*write `fields: \[ids, labels\]` and `pad: \{labels: -100\}` in `pack`",
+        ),
+        (["labels"], r"only `labels` is packed.*write `fields: \[labels, ids\]` in `pack`"),
+    ],
+)
+def test_ids_or_labels_that_alone_are_packed_are_an_error(fields: list[str], says: str) -> None:
+    make = {"ids": {"tokenize": "text", "file": "t.json", "labels": "labels"}}
+    pad = {"labels": -100} if "labels" in fields else {}
+    pack = {"fields": fields, "length": 64, "pad": pad}
+    with pytest.raises(SpecError, match=f"(?s)E390.*`labels` belongs to `ids`, but {says}"):
+        load("a.jsonl", make, batch={"pack": pack})
+    load("a.jsonl", make, batch={"pack": pack}, fields=fields)
+    whole = {"fields": ["ids", "labels"], "length": 64, "pad": {"labels": -100}}
+    load("a.jsonl", make, batch={"pack": whole})
 
 
 def test_type_ids_are_padded_like_their_ids() -> None:

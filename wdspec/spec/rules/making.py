@@ -313,7 +313,7 @@ def _labels_in(composition: Composition) -> list[str]:
 )
 def labels_padded_with_classes(composition: Composition) -> Findings:
     """Labels of steps whose padding is written as a number that is a token or a class."""
-    for name, value, at in _paddings(composition, _labels_in(composition)):
+    for name, value, at in paddings_of(composition, _labels_in(composition)):
         if value >= 0:
             hint = "write -100, which losses leave out"
             yield Finding(at, f"`{name}` has labels, and its padding {value} is one, too", hint)
@@ -370,7 +370,8 @@ def _find_no_class(step: Label) -> str | None:
     "W449",
     "token ids padded with a number that is no token",
     "An embedding has a row for each token, and fails for a negative number, on a GPU with an error that does not say "
-    "why. -100 is for labels, which losses leave out.",
+    "why. So it does for a number above those of the tokenizer, such as 50256, the end of text of GPT-2, with a "
+    "smaller one. -100 is for labels, which losses leave out.",
     keys="make",
     bad="dataset:\n"
     "  - {shards: a.jsonl, make: {ids: {tokenize: text, file: model}}}\n"
@@ -394,13 +395,13 @@ def ids_padded_with_no_token(composition: Composition) -> Findings:
     recipes = [pair for _, source, _ in made for pair in source.make.items()]
     steps = [(name, recipe) for name, recipe in recipes if isinstance(recipe, (Tokenize, Chat, MaskTokens))]
     names = {name for name, recipe in steps if name in inputs or recipe.labels is not None}
-    for name, value, at in _paddings(composition, sorted(names)):
+    for name, value, at in paddings_of(composition, sorted(names)):
         if value < 0:
             hint = "write the id of the tokenizer's padding token, or leave the value out for 0"
             yield Finding(at, f"`{name}` has token ids, and its padding {value} is none", hint)
 
 
-def _paddings(composition: Composition, names: Iterable[str]) -> Iterator[tuple[str, float, Node]]:
+def paddings_of(composition: Composition, names: Iterable[str]) -> Iterator[tuple[str, float, Node]]:
     """The fields for which a padding is written, with its value and its place."""
     batch = composition.spec.batch
     if batch is None or "batch" not in composition.top.entries:
@@ -423,7 +424,7 @@ _PLACES = ("side", "length", "limit", "multiple")
     "ids and labels at different places",
     "A label belongs to the token at the same place of the row. If ids and labels are padded on different sides or cut "
     "to different lengths, each label is next to another token. `side`, `length`, `limit` and `multiple` must be the "
-    "same for both.",
+    "same for both. If only one of them is packed, the other is a list of whole arrays beside rows of many samples.",
     keys="make",
     bad="dataset:\n"
     "  - {shards: a.jsonl, make: {ids: {chat: messages, file: model, labels: labels}}}\n"
@@ -433,11 +434,11 @@ _PLACES = ("side", "length", "limit", "multiple")
     "batch: {size: 8, collate: {ids: {pad: left}, labels: {pad: {value: -100, side: left}}}}\n",
 )
 def misplaced_results(composition: Composition) -> Findings:
-    """Further results of a step, such as labels, that are padded in another way than its ids."""
-    batch = composition.spec.batch
-    if batch is None or batch.collate is None or "batch" not in composition.top.entries:
+    """Further results of a step, such as labels, that are padded or packed in another way than its ids."""
+    batch, spec = composition.spec.batch, composition.spec
+    if batch is None or "batch" not in composition.top.entries:
         return
-    node, ways = composition.top.entries["batch"].value, batch.collate.fields
+    node, ways = composition.top.entries["batch"].value, {} if batch.collate is None else batch.collate.fields
     pairs = {
         (name, new, new == getattr(recipe, "labels", None))
         for _, source, _ in makes_of(composition, is_mixed=True)
@@ -445,7 +446,16 @@ def misplaced_results(composition: Composition) -> Findings:
         if not isinstance(recipe, Crop)
         for new in recipe.results
     }
+    packed = () if batch.pack is None or any(call.field is None for call in spec.map) else batch.pack.fields
+    kept = spec.fields or spec.to_tuple
     for name, new, has_labels in sorted(pairs):
+        absent = {name, new}.difference(packed, ways, () if kept is None else {name, new}.difference(kept))
+        if absent and not absent.issuperset((name, new)) and not {name, new}.isdisjoint(packed):
+            what = f"`{new}` belongs to `{name}`, but only `{name if new in absent else new}` is packed"
+            hint = f"write `fields: [{', '.join((*packed, *absent))}]`"
+            if new in absent and has_labels:
+                hint += f" and `pad: {{{new}: -100}}`"
+            yield Finding(locate(node, ("pack", "fields")), what, f"{hint} in `pack`")
         one, other = (ways[each].padding if each in ways else None for each in (name, new))
         if one is None or other is None:
             continue

@@ -1,4 +1,4 @@
-"""A rule for the tokenizers of `make`: texts that are not one of their tokens.
+"""Rules for the tokenizers of `make`: texts and paddings that are not one of their tokens.
 
 A local `tokenizer.json` is read as data. The libraries that use it are not imported.
 """
@@ -11,8 +11,9 @@ import re
 
 from wdspec.spec.build import Composition
 from wdspec.spec.files import MOST_DATA, read_from_disk
+from wdspec.spec.language.making import Chat, MaskTokens, Tokenize
 from wdspec.spec.problems import list_names
-from wdspec.spec.rules.making import makes_of
+from wdspec.spec.rules.making import makes_of, paddings_of
 from wdspec.spec.rules.rule import Finding, Findings, rule
 
 _OPTIONS = ("eos", "mask_token", "image_token")
@@ -40,6 +41,34 @@ def absent_tokens(composition: Composition) -> Findings:
                 )
                 message = f"`{text!s:.60}` is not one {'added ' * is_added}token of `{path}`"
                 yield Finding(at, message, f"write {known}, or add it to the tokenizer")
+
+
+@rule("W449", keys="make")
+def paddings_above_all_ids(composition: Composition) -> Findings:
+    """Token ids whose padding is written as a number above the ids of a tokenizer that is on this machine."""
+    seen = set[int]()
+    for _, source, _ in makes_of(composition, is_mixed=True):
+        for name, recipe in source.make.items():
+            if not isinstance(recipe, (Tokenize, Chat, MaskTokens)):
+                continue
+            for _, value, at in paddings_of(composition, [name]):
+                ids = read_tokens(recipe.file) if value > 0 and id(at) not in seen else None
+                if ids and value > max(ids.values()):
+                    seen.add(id(at))
+                    most, of_pad = max(ids.values()), [text for text in ids if _PAD.fullmatch(text)]
+                    token = (
+                        f"{ids[of_pad[0]]}, the id of `{of_pad[0]}`"
+                        if of_pad
+                        else "the id of a token, such as 0"
+                    )
+                    message = (
+                        f"`{recipe.file}` has ids up to {most}, and the padding {value:g} of `{name}` is none"
+                    )
+                    yield Finding(at, message, f"write {token}")
+
+
+_PAD = re.compile(r"[<\[]\W*pad\W*[>\]]", re.IGNORECASE)
+"""Texts of tokens for padding."""
 
 
 def _find_without(path: str, text: str, is_added: bool) -> list[str] | None:
