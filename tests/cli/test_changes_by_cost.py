@@ -54,6 +54,22 @@ def test_slots_that_begin_their_windows_later_change_later(spec, tmp_path):
     assert read == ["a", "b", "b", "b"] * BATCHES_OF_A_WINDOW
 
 
+def test_the_batches_of_a_schedule_follow_from_the_mean_costs_of_sources(spec, tmp_path):
+    """Samples of `b` cost twice as much, and of the first window, all are from `a`."""
+    write_shard(tmp_path / "b.tar", [(f"{n:03}", {"txt": b"xx"}) for n in range(100)])
+    described = json.loads((tmp_path / "spec.yaml").read_text())
+    described["epoch"] = {"batches": 5 + 10 * 2 + 5}
+    for source, cost in zip(described["dataset"], (1, 2), strict=True):
+        source["mean_cost"] = cost
+    described["mix"]["schedule"].append({"at": 60, "shares": {"a": 1, "b": 0}})
+    (tmp_path / "spec.yaml").write_text(json.dumps(described))
+    assert "shares change at about batch 5, 25;" in run("explain", spec)
+    assert "30 batches per canonical rank = about 80 samples" in run("explain", spec)
+    with wdspec.loader(described, num_workers=0) as loader:
+        read = [batch["__source__"][0] for batch in loader]
+    assert "".join(read) == "a" * 5 + "b" * 20 + "a" * 5
+
+
 def test_without_windows_simulate_says_at_which_sample_shares_change(spec):
     assert "shares change at sample 20;" in run("simulate", spec)
 

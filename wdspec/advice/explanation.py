@@ -349,7 +349,7 @@ def explain_spec(
             windows = measure_windows(spec, shards, plan)
         except WdspecError as error:
             errors.append((spec.sources[0], error))
-    rounds = _count_rounds(plan, windows)
+    rounds = _count_rounds(spec, plan, windows)
     measures: dict[str, Measure] = {}
     unfound: dict[str, tuple[UnfoundTable, ...]] = {}
     measurements = _measurements(spec)
@@ -422,12 +422,31 @@ def explain_spec(
     )
 
 
-def _count_rounds(plan: Plan, windows: WindowFacts | None) -> float | None:
+def _count_rounds(spec: Spec, plan: Plan, windows: WindowFacts | None) -> float | None:
     """About how many global batches, or windows of all ranks, the first epoch draws; None without epochs or windows."""
     steps = plan.timeline.epoch_steps
     if not plan.batching.windowed or plan.finite is not None:
         return steps
-    return None if steps is None or windows is None else steps / windows.batches
+    if steps is None or windows is None:
+        return None
+    rounds = steps / windows.batches
+    for _ in range(_TRIES):  # their shares depend on how many rounds there are
+        rounds *= steps / _count_batches(spec, plan, windows, rounds)
+    return rounds
+
+
+_TRIES = 4
+"""How often to correct an estimate of the rounds of an epoch by the shares of so many rounds."""
+
+
+def _count_batches(spec: Spec, plan: Plan, windows: WindowFacts, rounds: float) -> float:
+    """About how many batches the first rounds have: by mean costs of sources, or as in the windows that were read."""
+    costs = {source.name: source.mean_cost for source in spec.sources}
+    shares = zip(plan.sources, plan.mean_shares(max(1, round(rounds))), strict=True)
+    parts = [(float(share), costs.get(source.name)) for source, share in shares if share]
+    if plan.finite is not None or any(cost is None for _, cost in parts):
+        return rounds * windows.batches
+    return rounds * windows.samples * sum(share * (cost or 0) for share, cost in parts) / windows.cost
 
 
 def _samples_of(plan: Plan, rounds: float) -> float:
@@ -446,7 +465,7 @@ def _schedule(
         share_of = {source.name: float(shares[source.name]) for source in plan.sources}
         batch: int | None = -(-at // plan.batching.global_size)
         if plan.batching.windowed and batch:
-            batch = None if windows is None else round(batch * windows.batches)
+            batch = None if windows is None else round(_count_batches(spec, plan, windows, batch))
         yield ScheduledShares(at, batch, step.ramp == "linear", share_of)
 
 
@@ -463,13 +482,19 @@ def _points(explanation: Explanation, starts: Iterable[int]) -> tuple[str, list[
     plan, known = explanation.plan, explanation.windows
     if not plan.batching.windowed:
         return "batch", [f"{start:,}" for start in starts]
-    unit, factor = ("sample", plan.batching.global_size) if known is None else ("about batch", known.batches)
+    unit = "sample" if known is None else "about batch"
     slots = plan.topology.workers
     whole = (
         (start,) if start % slots == 0 else (start // slots * slots, -(-start // slots) * slots)
         for start in starts
     )
-    return unit, [" to ".join(f"{round(turn * factor):,}" for turn in turns) for turns in whole]
+
+    def place(turn: int) -> int:
+        if known is None:
+            return turn * plan.batching.global_size
+        return round(_count_batches(explanation.spec, plan, known, turn))
+
+    return unit, [" to ".join(f"{place(turn):,}" for turn in turns) for turns in whole]
 
 
 def changes_in_words(explanation: Explanation) -> str:
