@@ -98,6 +98,14 @@ def test_the_suggested_rate_lets_training_go_on_for_any_number_of_passes(tmp_pat
         assert sum(loader.stats().sources["a"].skipped.values()) > 2 * damaged
 
 
+def test_samples_that_a_selection_drops_do_not_count_for_the_suggested_rate(tmp_path):
+    samples = [(f"{n:03}", {"cls": b"%d" % n, **({} if n == 7 else {"txt": b"a"})}) for n in range(2000)]
+    write_shard(tmp_path / "a.tar", samples)
+    source = {"name": "a", "shards": f"{tmp_path}/a.tar", "extensions": "cls txt", "where": "cls < 50"}
+    spec(tmp_path, [source])
+    assert found(tmp_path, "--all")["max_rates"] == {"a": 0.04}
+
+
 def test_errors_are_totalled_and_a_sufficient_rate_is_suggested(folder, monkeypatch):
     for number in (1, 3):
         (folder / f"a-{number:03}.tar").write_bytes((folder / f"a-{number:03}.tar").read_bytes()[:3000])

@@ -489,6 +489,9 @@ def test_missing_measurements_cause_a_warning(folder, old, new, says):
     out, _ = within("validate", "s.yaml")
     assert f"W108 {says}" in out
     assert "run `wdspec stats SPEC`" in out
+    (folder / "s.yaml").write_text(SPEC.replace(old, new) + "bach: 8\n")
+    out, _ = within("validate", "s.yaml", code=1)
+    assert 0 < out.index("unknown key `bach`") < out.index("W108")  # which the error may have caused
 
 
 @pytest.mark.parametrize(
