@@ -237,7 +237,7 @@ def test_problems_in_a_base_are_reported_in_the_base(write: Write) -> None:
 
 
 def test_splits_inherit_the_top_and_must_be_chosen(write: Write) -> None:
-    splits = "splits: {train: {dataset: [{shards: t.tar}], batch: 8}, val: {dataset: [{shards: v.tar}]}}\n"
+    splits = "splits: {train: {dataset: [{shards: t.tar}], batch: 8}, val: {dataset: [{shards: v.tar}], epoch: pass}}\n"
     write(spec="seed: 5\nbatch: 4\n" + splits)
     with pytest.raises(SpecError, match=r"E103 the spec has splits.*(?s:.*)`train`, `val`"):
         load("spec.yaml")

@@ -600,7 +600,7 @@ def test_a_mistake_in_the_key_is_reported_once(folder):
 )
 def test_what_splits_are_told_about_measuring_works_in_both(folder, keys, more):
     spec = f"wdspec: 1\ndefaults: {{extensions: cls}}\n{more}\nsplits:\n"
-    for name, shards in (("train", "a"), ("val", "b")):
+    for name, shards in (("train", "a"), ("more", "b")):
         spec += f"  {name}:\n    dataset: [{{name: a, shards: {shards}-*.tar, {keys}}}]\n"
     (folder / "s.yaml").write_text(spec)
     for _ in range(2):  # a problem of both splits is reported of one at a time
@@ -611,7 +611,7 @@ def test_what_splits_are_told_about_measuring_works_in_both(folder, keys, more):
         if "stats" in spec:
             within("stats", "s.yaml", "--jobs", "0")
     assert wdspec.validate("s.yaml") == []
-    for name in ("train", "val"):
+    for name in ("train", "more"):
         with wdspec.loader(f"s.yaml#{name}", num_workers=0) as loader:
             assert len(list(loader)) > 0
 

@@ -201,7 +201,7 @@ def test_urls_are_seen_as_written_and_after_the_rewrite_rules_of_each_environmen
 def test_each_split_is_checked(findings):
     spec = (
         "splits:\n  train: {dataset: [{name: a, shards: s3://b/x.tar}]}\n"
-        "  val: {dataset: [{name: b, shards: http://b/x.tar}]}\n"
+        "  val: {epoch: pass, dataset: [{name: b, shards: http://b/x.tar}]}\n"
     )
     assert [(code, line) for code, line, *_ in findings(rule("{forbid: {scheme: http}}"), spec)] == [
         ("P101", 3)

@@ -53,7 +53,10 @@ def test_removing_an_unknown_source_is_an_error() -> None:
 
 
 SPLITS = {
-    "splits": {"train": {"dataset": [source("a"), source("laion")]}, "val": {"dataset": [source("v")]}},
+    "splits": {
+        "train": {"dataset": [source("a"), source("laion")]},
+        "val": {"epoch": "pass", "dataset": [source("v")]},
+    },
 }
 
 

@@ -157,12 +157,12 @@ def test_splits_are_compared_and_their_environments_are_not(tmp_path: Path) -> N
     spec: dict[str, Any] = {
         "splits": {
             "train": {"dataset": [{"shards": "a-{0..8}.tar"}]},
-            "val": {"dataset": [{"shards": "a-9.tar"}]},
+            "val": {"dataset": [{"shards": "a-9.tar"}], "epoch": "pass"},
         },
         "environments": {"here": {"seed": 1}},
     }
     assert warnings_of(spec) == []
-    spec["splits"]["test"] = {"dataset": [{"shards": "a-{5..9}.tar"}]}
+    spec["splits"]["test"] = {"dataset": [{"shards": "a-{5..9}.tar"}], "epoch": "pass"}
     assert warnings_of(spec) == ["W302"]
     assert [problem.code for problem in check(spec, split="val")[1]] == []
 
@@ -232,7 +232,7 @@ def test_a_rewrite_rule_for_one_of_the_splits_is_not_reported() -> None:
     sources = [{"name": "s", "shards": f"gs://{bucket}/a.tar"} for bucket in "ab"]
     spec = {
         "rewrite": [{"from": "gs://a/", "to": "/a/"}],
-        "splits": {"train": {"dataset": sources[:1]}, "val": {"dataset": sources[1:]}},
+        "splits": {"train": {"dataset": sources[:1]}, "val": {"dataset": sources[1:], "epoch": "pass"}},
         "environments": {"here": {"rewrite": [{"from": "gs://b/", "to": "/b/"}]}},
     }
     assert warnings_of(spec) == []

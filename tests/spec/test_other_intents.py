@@ -47,6 +47,8 @@ def splits(*, val: dict[str, Any] | None = None, name: str = "val", **top: Any) 
     }
 
 
+EPOCH_OF_ALL = splits(name="test", batch=8, epoch={"batches": 9})
+del EPOCH_OF_ALL["splits"]["test"]["epoch"]
 WRONG = [
     (
         "E306",
@@ -112,6 +114,17 @@ WRONG = [
     ),
     ("W405", sources({"bytes": "1.2TB"}) | {"cache": SMALL_CACHE}, "write `size: 1.3TB`"),
     ("W405", sources({"bytes": "1.2TB", "cache": SMALL_CACHE}), "write `size: 1.3TB`"),
+    (
+        "W470",
+        splits(val={"epoch": None}),
+        "the split `val` is endless and shuffled, as it has no `epoch` = write",
+    ),
+    (
+        "W470",
+        splits(val={"epoch": {"pass": "drop"}}),
+        "leaves out the samples of the split `val` that fill no",
+    ),
+    ("W470", EPOCH_OF_ALL, "with the `epoch` of training = write `epoch: pass` in the split `test`"),
     ("W406", sources({}) | {"batch": 32, "limit": 10}, "for 10 batches, write `limit: 320`"),
     (
         "W407",
@@ -168,6 +181,9 @@ def test_the_message_has_the_change(code: str, spec: dict[str, Any], text: str) 
         ("W403", splits(defaults=IMAGES, name="valley")),
         ("W403", splits(defaults=IMAGES, val={"defaults": {"repeat": 10}})),
         ("W403", splits(defaults=IMAGES, val={"defaults": {"decode": "rgb8+resize=37+center_crop=32"}})),
+        ("W470", splits()),
+        ("W470", splits(val={"epoch": {"batches": 5}}, batch=8)),
+        ("W470", splits(val={"epoch": None}, name="finetune")),
         ("W405", sources({"bytes": "1.2TB", "cache": False}, {"bytes": "200GB"}) | {"cache": SMALL_CACHE}),
         ("W405", sources({"bytes": "1.2TB"}) | {"cache": SMALL_CACHE, "elastic": {"ranks": 64}}),
         ("W405", sources({"bytes": "1.2TB"}) | {"cache": "/scratch"}),

@@ -311,8 +311,8 @@ BAD: list[tuple[str, list[tuple[str, int, int]]]] = [
     (A + "    exclude: [a]\n    keys_of: json.uid + 1\n", [("E330", 4, 14)]),
     (
         "splits:\n  train: {dataset: [{shards: 'a-{000..090}.tar'}]}\n"
-        "  val: {dataset: [{shards: 'a-{090..099}.tar'}]}\n",
-        [("W302", 3, 28)],
+        "  more: {dataset: [{shards: 'a-{090..099}.tar'}]}\n",
+        [("W302", 3, 29)],
     ),
     ("dataset:\n  - shards: ['a-{000..009}.tar', a-003.tar]\n", [("W303", 2, 34)]),
     ("dataset:\n  - shards: 'a-{000-123}.tar'\n", [("W311", 2, 16)]),
@@ -485,6 +485,7 @@ ELSEWHERE = {
         ("E370", "E371", "E395", "W366", "W367", "W368", "W440", "W442", "W455", "W456"), "test_making"
     ),
     "W458": "test_unmoved",
+    "W470": "test_other_intents",
     **dict.fromkeys(("W443", "W444"), "test_words"),
     **dict.fromkeys(("W446", "W447", "W448", "W449", "W480"), "test_hints_for_images"),
     "W457": "test_class_numbers",
@@ -717,7 +718,7 @@ def test_two_sources_or_splits_can_use_different_samples_of_one_shard(
     assert check("spec.yaml")[1] == []
     one, other = sources[1:-1].split(", {name: b")
     (here / "spec.yaml").write_text(
-        f"splits:\n  train: {{dataset: [{one}]}}\n  val: {{dataset: [{{name: b{other}]}}\n"
+        f"splits:\n  train: {{dataset: [{one}]}}\n  val: {{epoch: pass, dataset: [{{name: b{other}]}}\n"
     )
     assert check("spec.yaml")[1] == []
 

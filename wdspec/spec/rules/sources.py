@@ -194,9 +194,9 @@ def shards_of_two_sources(composition: Composition) -> Findings:
     "the model has memorized.",
     needs="splits",
     bad="splits:\n  train: {dataset: [{shards: 'a-{000..090}.tar'}]}\n"
-    "  val: {dataset: [{shards: 'a-{090..099}.tar'}]}\n",
+    "  val: {dataset: [{shards: 'a-{090..099}.tar'}], epoch: pass}\n",
     good="splits:\n  train: {dataset: [{shards: 'a-{000..089}.tar'}]}\n"
-    "  val: {dataset: [{shards: 'a-{090..099}.tar'}]}\n",
+    "  val: {dataset: [{shards: 'a-{090..099}.tar'}], epoch: pass}\n",
 )
 def shards_of_two_splits(splits: Sequence[Composition]) -> Findings:
     """The first shard of each text that is also in an earlier split. Splits may have the same companions."""
@@ -228,9 +228,10 @@ EVALUATING = re.compile(
     "(`repeat`), or if its name does not begin with val, eval, test, dev or holdout.",
     needs="splits",
     bad="defaults: {decode: rgb8+random_resized_crop=224}\nsplits:\n  train: {dataset: [{shards: a.tar}]}\n"
-    "  val: {dataset: [{shards: b.tar}]}\n",
+    "  val: {dataset: [{shards: b.tar}], epoch: pass}\n",
     good="defaults: {decode: rgb8+random_resized_crop=224}\nsplits:\n  train: {dataset: [{shards: a.tar}]}\n"
-    "  val:\n    defaults: {decode: rgb8+resize=256+center_crop=224}\n    dataset: [{shards: b.tar}]\n",
+    "  val:\n    epoch: pass\n    defaults: {decode: rgb8+resize=256+center_crop=224}\n"
+    "    dataset: [{shards: b.tar}]\n",
 )
 def random_evaluations(splits: Sequence[Composition]) -> Findings:
     """Decoders of splits for evaluation that draw random numbers."""
@@ -263,6 +264,39 @@ def random_evaluations(splits: Sequence[Composition]) -> Findings:
                     form = f"{{{keys[0]}: {form}}}" if keys else form
                     hint = f"write `defaults: {{decode: {form}}}` in the split `{split}`"
                 yield Finding(at, message, hint)
+
+
+@rule(
+    "W470",
+    "an evaluation that is no pass",
+    "A split that evaluates has no `epoch`, or that of the training, so it is endless and shuffled, and its results "
+    "are about other samples each time. Or it has `pass: drop`, which leaves out the samples that fill no batch. "
+    "`epoch: pass` reads each sample once; where that leaves a batch with copies, their `__mask__` is false. There is "
+    "no warning if the split has an `epoch` of its own, such as `{batches: 50}`, or if its name does not begin with "
+    "val, eval, test, dev or holdout.",
+    needs="splits",
+    bad="batch: 8\nsplits:\n  train: {dataset: [{shards: a.tar}]}\n  val: {dataset: [{shards: b.tar}]}\n",
+    good="batch: 8\nsplits:\n  train: {dataset: [{shards: a.tar}]}\n"
+    "  val: {dataset: [{shards: b.tar}], epoch: pass}\n",
+)
+def endless_evaluations(splits: Sequence[Composition]) -> Findings:
+    """Splits for evaluation that do not read each sample once."""
+    nodes = {each.variant.split or "": each.top.get("epoch") for each in splits}
+    trained = {node.position for split, node in nodes.items() if node and not EVALUATING.match(split)}
+    for each in splits:
+        split, epoch = each.variant.split or "", each.spec.epoch
+        node = nodes[split]
+        if not EVALUATING.match(split) or "epoch" in each.bad or not each.leaves:
+            continue
+        if epoch is not None and epoch.remainder == "drop":
+            what = f"`pass: drop` leaves out the samples of the split `{split}` that fill no batch"
+        elif node is None or (node.position in trained and not each.spec.is_pass):
+            why = "as it has no `epoch`" if node is None else "with the `epoch` of training"
+            what = f"the split `{split}` is endless and shuffled, {why}"
+        else:
+            continue
+        hint = f"write `epoch: pass` in the split `{split}`, which reads each sample once"
+        yield Finding(node or each.leaves[0].node, what, hint)
 
 
 @rule(

@@ -123,12 +123,12 @@ class _Part(NamedTuple):
     "  train:\n    fields: [image, boxes]\n"
     "    dataset:\n      - shards: a.tar\n        decode: {jpg: rgb8}\n"
     "        make: {image: {crop: jpg, size: 224, boxes: {boxes: json.boxes}}}\n"
-    "  val:\n    fields: [jpg, boxes]\n"
+    "  val:\n    epoch: pass\n    fields: [jpg, boxes]\n"
     "    dataset: [{shards: b.tar, decode: {jpg: rgb8+resize=224x224}, make: {boxes: {take: json.boxes}}}]\n",
     good="defaults: {extensions: jpg json, decode: {jpg: rgb8}}\nsplits:\n"
     "  train:\n    fields: [image, boxes]\n"
     "    dataset: [{shards: a.tar, make: {image: {crop: jpg, size: 224, boxes: {boxes: json.boxes}}}}]\n"
-    "  val:\n    fields: [image, boxes]\n    dataset:\n      - shards: b.tar\n        make:\n"
+    "  val:\n    epoch: pass\n    fields: [image, boxes]\n    dataset:\n      - shards: b.tar\n        make:\n"
     "          image: {crop: jpg, size: 224, scale: [1, 1], ratio: [0.01, 100], boxes: {boxes: json.boxes}}\n",
 )
 def unmoved_parts(splits: Sequence[Composition]) -> Findings:
