@@ -225,6 +225,18 @@ def test_a_path_that_no_item_of_lists_has_is_a_warning(tmp_path: Path, make: dic
         assert said in warnings_of_command(tmp_path, "check")
 
 
+@pytest.mark.parametrize("missing", ["error", "skip", "none"])
+def test_a_path_into_a_list_without_its_brackets_is_shown_with_them(tmp_path: Path, missing: str) -> None:
+    path = spec_of_items(tmp_path, {"moved": {"take": "json.items.box"}}, missing=missing)
+    remedy = "`json.items` is a list, so write `json.items[:].box`"
+    [said] = warnings_of_command(tmp_path, "explain")
+    assert said.endswith(remedy)
+    if missing == "error":
+        with pytest.raises(wdspec.FieldError) as caught, wdspec.loader(path, num_workers=0) as loader:
+            next(iter(loader))
+        assert caught.value.message.endswith(remedy)
+
+
 def test_a_path_that_some_items_have_is_no_mistake(tmp_path: Path) -> None:
     spec_of_items(tmp_path, {"moved": {"take": "json.items[:].box"}})
     assert not warnings_of_command(tmp_path, "explain")

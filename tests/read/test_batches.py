@@ -367,6 +367,29 @@ def test_lists_of_images_of_any_size_are_padded_to_the_largest():
             assert found.mask[row, at, :high, :wide].all()
 
 
+@pytest.mark.parametrize(
+    ("shapes", "axes"),
+    [
+        ([[(3, 4, 5), (3, 6, 4)], [(3, 4, 4)]], [0, 2, 3]),
+        ([[(3, 4, 5)], [(3, 6, 4)]], [2, 3]),
+        ([[(3, 4, 5)], [(3, 4, 4), (3, 4, 4)]], [0, 3]),
+        ([[(3, 4, 5), (3, 4, 4)]], [0, 3]),
+        ([(4, 5), (6, 2)], [0, 1]),
+    ],
+)
+def test_the_remedy_for_values_that_differ_names_all_axes_whatever_was_named(shapes, axes):
+    def array_of(shape):
+        return np.ones(shape, np.float32) if isinstance(shape, tuple) else [array_of(each) for each in shape]
+
+    values = [array_of(shape) for shape in shapes]
+    for wrong in ((0,), (1,), (0, 1), (0, 2)):
+        if not set(axes) <= set(wrong) and (max(wrong) < 2 or isinstance(shapes[0], list)):
+            with pytest.raises(FieldError) as caught:
+                pad(values, Padding(axis=wrong))
+            assert f"`{{pad: {{axis: {axes}}}}}`" in caught.value.message
+    assert len(pad(values, Padding(axis=tuple(axes))).values) == len(values)
+
+
 def test_items_that_are_cut_off_are_reported_and_uneven_lists_need_their_axes():
     reported = []
     cut = pad([[[1, 2, 3], [4]]], Padding(axis=(0, 1), length=2), reported.append)
@@ -374,5 +397,7 @@ def test_items_that_are_cut_off_are_reported_and_uneven_lists_need_their_axes():
     assert reported == [3]
     with pytest.raises(FieldError, match="name all axes that differ"):
         pad([[[1, 2, 3], [4]]], Padding())
+    with pytest.raises(FieldError, match="write an empty list in the data"):
+        pad([[1], None], Padding())
     with pytest.raises(FieldError, match="differ in type or in their number of axes"):
         pad([[[1], 2]], Padding(axis=(0, 1), length=2), reported.append)

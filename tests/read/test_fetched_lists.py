@@ -179,6 +179,21 @@ def test_a_null_in_place_of_a_list_is_a_sample_without_objects(server, tmp_path)
     assert read(shard, entry | {"missing": "skip"}, 1)[0] == [[data_of("0")]]
 
 
+def test_a_row_without_references_says_how_to_keep_it_and_guesses_no_field_without_any(server, tmp_path):
+    rows = [{"id": "a", "images": ["ok/0"]}, {"id": "b", "messages": [{"content": "hi"}]}]
+    entry = {"url": "images", "root": server.url}
+    for shown in (rows, rows[1:]):
+        with pytest.raises(FieldError, match="or the sample lacks it; set `missing: skip`") as caught:
+            read(jsonl(tmp_path / "a.jsonl", shown), entry, 2)
+        assert "write an empty list in the data" in caught.value.message
+        assert "did you mean" not in caught.value.message
+    rows[1]["images"] = []
+    assert read(jsonl(tmp_path / "a.jsonl", rows), entry, 2)[0] == [[data_of("0")], []]
+    rows[1] = {"imagse": ["ok/1"]}
+    with pytest.raises(FieldError, match="did you mean `imagse`"):
+        read(jsonl(tmp_path / "a.jsonl", rows[1:]), entry)
+
+
 @pytest.mark.parametrize(
     "wrong", [3, 1.5, True, ["ok/1"], {"path": "ok/1"}, [], "../x", "http://127.0.0.1:1/x"]
 )

@@ -16,7 +16,7 @@ import wdspec
 from wdspec.cli.state import describe_state
 from wdspec.planning.draws import Draws, ScheduledDraws
 from wdspec.planning.topology import Topology
-from wdspec.read.counts import Amount
+from wdspec.read.counts import Amount, count_tokens, token_fields
 from wdspec.run.received import add_up, decode, encode, received_in
 from wdspec.run.state import TOTALS
 
@@ -470,3 +470,17 @@ def test_draws_are_counted_as_they_are_drawn(kind, unit):
             assert draws.counts(rank, worker, first, steps).tolist() == [
                 int((drawn == source).sum()) for source in range(count)
             ]
+
+
+def test_a_list_of_no_images_is_no_list_of_tokens():
+    spec = wdspec.load(
+        {
+            "dataset": [{"shards": "a.tar"}],
+            "batch": {"size": 2, "collate": {"pictures": "pad", "ids": {"pad": {"length": 3}}}},
+        }
+    )
+    [fields] = token_fields(spec).values()
+    samples = [{"pictures": [], "ids": [1, 2]}, {"pictures": [np.zeros((3, 4, 4))], "ids": np.arange(5)}]
+    samples += [{"pictures": [], "ids": []}]
+    assert [count_tokens(sample, fields) for sample in samples] == [2, 3, 0]
+    assert count_tokens({"pictures": [np.zeros(3)]}, fields) is None

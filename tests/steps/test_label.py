@@ -39,6 +39,11 @@ def test_a_list_of_names_becomes_an_array_of_numbers_at_the_same_places():
         found = label(names)
         assert found.dtype == np.int64
         assert found.tolist() == [1, -100, 0, 1]
+    numbers = make_label(names={"1": 0, "18": 2})
+    for array in (np.array([18, 1]), np.array([18, 1], np.uint8), np.array([18, 1], object)):
+        assert numbers(array).tolist() == [2, 0]
+    with pytest.raises(FieldError, match="has no class '3'"):
+        numbers(np.array([1, 3]))
     assert label([]).shape == (0,)
     assert label([]).dtype == np.int64
 

@@ -16,7 +16,6 @@ from wdspec.read.error_budget import ErrorBudget, is_mistake
 from wdspec.read.shard import Piece
 from wdspec.read.transform import SourceParts, UserFunctions
 from wdspec.shards.shards import Shards
-from wdspec.spec.language.expressions import EACH
 from wdspec.spec.language.making import Crop, Label, Recipe
 from wdspec.spec.language.options import Errors
 from wdspec.spec.spec import Source, Spec
@@ -73,7 +72,7 @@ def may_not_fit(source: Source, is_near: bool = True) -> bool:
     def is_tried(recipe: Recipe) -> bool:
         has_boxes = isinstance(recipe, Crop) and recipe.boxes
         takes_any = isinstance(recipe, Label) and recipe.unknown != "error"
-        has_items = any(EACH in path for path in recipe.origins)
+        has_items = any(len(path) > 1 for path in recipe.origins)
         may_lack = recipe.optional or recipe.fills or source.missing == "none"
         return bool(has_boxes or takes_any or has_items or may_lack)
 

@@ -50,6 +50,12 @@ class Trial:
         """Whether samples no longer count."""
         return self._count.samples >= SAMPLES and _collected.get() is None
 
+    @property
+    def has_fit(self) -> bool:
+        """Whether one of the first samples fits."""
+        count = self._count if (collected := _collected.get()) is None else collected.get(self, self._count)
+        return count.samples > count.wrong.total()
+
     def note(self, wrong: str | None) -> None:
         """Note a sample, and what does not fit in it; None if it fits."""
         if self.is_over:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pkgutil import resolve_name
 from typing import Any
@@ -61,6 +61,13 @@ def describe_keys(path: Path, fields: Mapping[str, Any]) -> str:
         if part == EACH and isinstance(value, list):
             value = {name: each for item in value if isinstance(item, dict) for name, each in item.items()}
             continue
+        before, after = path[:place], path[place:]
+        if isinstance(value, list) and (
+            not value or any(isinstance(it, dict) and part in it for it in value)
+        ):
+            return (
+                f"; `{describe_path(before)}` is a list, so write `{describe_path((*before, EACH, *after))}`"
+            )
         if not isinstance(value, dict):
             return ""
         if part not in value:
@@ -68,8 +75,8 @@ def describe_keys(path: Path, fields: Mapping[str, Any]) -> str:
             meant = did_you_mean(str(part), names)
             if not place:  # these may be only the fields that the spec asks for
                 return f"; {meant}" * bool(meant)
-            keys, where = ", ".join(names[:8]) or "(none)", describe_path(type(path)(path[:place]))
-            return f"; `{where}` has the keys {keys}" + f" ({meant})" * bool(meant)
+            keys = ", ".join(names[:8]) or "(none)"
+            return f"; `{describe_path(before)}` has the keys {keys}" + f" ({meant})" * bool(meant)
         value = value[part]
     return ""
 
@@ -107,16 +114,8 @@ class MadeField:
         self._unread = recipe.unread
         self._step: Step | None = None
         self._drawn = frozenset(drawn)
-        self._trials = {path: Trial(partial(self._describe_lack, path)) for path in self._may_lack()}
-
-    def _may_lack(self) -> Iterable[Path]:
-        """The origins without which a sample is no error, or the items of a list in it."""
-        lacks_any = self._missing == "none" or self.recipe.fills
-        return (
-            path
-            for path in self.origins
-            if path[0] not in self._drawn and (lacks_any or path in self._optional or EACH in path)
-        )
+        own = (path for path in self.origins if path[0] not in self._drawn)
+        self._trials = {path: Trial(partial(self._describe_lack, path)) for path in own}
 
     def make(
         self, found: Sequence[Any], raw: Mapping[str, Any], fields: Mapping[str, Any] | None = None
@@ -222,22 +221,23 @@ class MadeField:
         """Return the warning that none of the first samples has an origin."""
         what = f"`make: {self.name}` finds no `{describe_path(path)}` in any of the first samples"
         then = "" if EACH in path else self.recipe.without(path)
-        if path not in self._optional and not self.recipe.fills and EACH not in path:
+        if path not in self._optional and not self.recipe.fills and self._missing != "none":
+            then = ""
+        elif path not in self._optional and not self.recipe.fills and EACH not in path:
             *others, last = (f"`{field}`" for field in self.fields)
             then = f"{', '.join(others)} and {last} are None" if others else f"{last} is None"
         keys = found.most_common(1)[0][0]
-        return (
-            f"{what}{f', so {then}' * bool(then)}{keys}{'' if keys.endswith('?') else '; correct the path'}"
-        )
+        return f"{what}{f', so {then}' * bool(then)}{keys}{'' if keys.endswith(('?', '`')) else '; correct the path'}"
 
     def _lacking(self, path: Path, fields: Mapping[str, Any]) -> FieldError:
         if self._missing == "skip":
             return LeftOutError("", cause="missing")
         written, keys = describe_path(path), describe_keys(path, fields)
         who = "its companion" if path[0] in self._drawn else "the sample"
+        if "is a list" not in keys:
+            keys += "; set `missing: skip` to leave out such samples, or `missing: none`"
         return FieldError(
-            f"`make: {self.name}` needs `{written}`, which {who} lacks or which is null{keys}; set "
-            "`missing: skip` to leave out such samples, or `missing: none`",
+            f"`make: {self.name}` needs `{written}`, which {who} lacks or which is null{keys}",
             code="D201",
             field=self.name,
         )

@@ -78,7 +78,11 @@ def _own_field(source: Source) -> tuple[str, ...]:
 
 
 def count_tokens(sample: Mapping[str, Any], fields: TokenFields) -> int | None:
-    """Return the number of elements of the first of these fields that is a list of integers; None if none is."""
+    """Return the number of elements of the first of these fields that is a list of integers; None if none is.
+
+    A list of nothing may be one of images, so it counts only if there is no other.
+    """
+    tokens = None
     for name, most in fields.items():
         value: Any = sample.get(name)
         if isinstance(value, np.ndarray):
@@ -88,8 +92,10 @@ def count_tokens(sample: Mapping[str, Any], fields: TokenFields) -> int | None:
         else:
             is_tokens = isinstance(value, (list, tuple)) and all(type(each) is int for each in value[:1])
         if is_tokens:
-            return len(value) if most is None else min(len(value), most)
-    return None
+            tokens = len(value) if most is None else min(len(value), most)
+            if tokens:
+                break
+    return tokens
 
 
 Counts = dict[str, tuple["int | None", "float | None", "int | None"]]

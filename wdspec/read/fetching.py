@@ -416,6 +416,8 @@ class FetchedField:
             what = f"{OF_OBJECTS[0]}that {name} names" if has_reference else f"{OF_OBJECTS[1]}{name}"
             return LeftOutError(f"{what} for `{self.name}`", cause="missing")
         hint = "set `missing: skip` to leave out such samples, or `missing: none`"
+        if not has_reference:
+            hint += ", or, to keep them among others with lists, write an empty list in the data"
         return self._error(f"{why}; {hint}", "D262")
 
     def _error(self, message: str, code: str) -> FieldError:
@@ -828,14 +830,20 @@ def _take(
             except FieldError:  # there is something
                 field.trial.note(None)
                 raise
-        elif field.missing == "error" or not field.trial.is_over:
-            keys = "".join(describe_keys(path, raw) for path in parse_url(field.entry.url).paths)
+        elif not field.trial.has_fit and (field.missing == "error" or not field.trial.is_over):
+            given = {name: value for name, value in raw.items() if not _holds_maps(value)}
+            keys = "".join(describe_keys(path, given) for path in parse_url(field.entry.url).paths)
         field.trial.note(why + keys)
         if field.missing == "none":
             return None
         raise field.lacking(why + keys, fetch is not None)
     except FieldError as error:
         raise field.place(error, at) from error.__cause__
+
+
+def _holds_maps(value: Any) -> bool:
+    """Whether a value is a list of maps, such as messages, and so no references."""
+    return isinstance(value, list) and bool(value) and isinstance(value[0], dict)
 
 
 def _or_each(entry: FetchedObject) -> str:

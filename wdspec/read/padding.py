@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import zip_longest
 from math import isfinite
 from typing import Any, NamedTuple
 
@@ -66,7 +67,7 @@ def pad(values: Sequence[Any], options: Padding, on_cut: Callable[[int], None] |
         if axis not in axes and len({tensor.shape[axis] for tensor in tensors}) > 1:
             raise FieldError(
                 f"`pad` pads axis {listed_numbers(axes)}, but the values differ in axis {axis}: "
-                f"{shapes_of(tensors)}; name that axis, such as `{{pad: {{axis: {axis}}}}}`, or make it equal"
+                f"{shapes_of(tensors)}; write `{_write_axes(values)}`, or make it equal"
             )
     longest = [max(tensor.shape[axis] for tensor in tensors) for axis in axes]
     sizes = [padded_length(each, options) for each in longest]
@@ -129,6 +130,8 @@ def _even_out(
     axes = [axis % dims for axis in options.axis]
     if axes[0] != 0 or axes != sorted(set(axes)):
         return value, None
+    if any(len(sizes) > 1 and axis not in axes for axis, sizes in enumerate(_sizes_by_axis(value))):
+        return value, None  # which is an error that names all of these
     inner = tuple(axis - 1 for axis in axes[1:])
     if on_cut is not None and options.length is not None:
         longest = max(len(value), *(max(_sizes_of(each, inner)) for each in value))
@@ -148,6 +151,25 @@ def _is_uneven(value: Sequence[Any]) -> bool:
 def _shape_of(item: Any) -> tuple[int, ...]:
     """Return the shape of an array, and the length of a list; () for others."""
     return tuple(item.shape) if hasattr(item, "shape") else (len(item),) if _is_list(item) else ()
+
+
+def _write_axes(values: Sequence[Any]) -> str:
+    """Return what pads all axes in which values differ: `{pad: {axis: [0, 2]}}`."""
+    sizes = _merge_sizes(map(_sizes_by_axis, values))
+    has_uneven = any(_is_list(value) and _is_uneven(value) for value in values)
+    axes = [axis for axis, found in enumerate(sizes) if len(found) > 1 or (not axis and has_uneven)]
+    return f"{{pad: {{axis: {axes if axes[1:] else axes[0]}}}}}"
+
+
+def _sizes_by_axis(value: Any) -> list[set[int]]:
+    """Return the sizes of an array, or of lists of arrays or numbers, along each axis."""
+    if _is_list(value):
+        return [{len(value)}, *_merge_sizes(map(_sizes_by_axis, value))]
+    return [{size} for size in getattr(value, "shape", ())]
+
+
+def _merge_sizes(each: Iterable[list[set[int]]]) -> list[set[int]]:
+    return [set().union(*found) for found in zip_longest(*each, fillvalue=set())]
 
 
 def _sizes_of(item: Any, axes: Sequence[int]) -> list[int]:
@@ -171,7 +193,7 @@ def as_tensors(values: Sequence[Any], is_loose: bool = False) -> list[torch.Tens
     Raises:
         FieldError: a value does not consist of numbers, or values differ in type or number of axes.
     """
-    tensors = [as_tensor(value) for value in values]
+    tensors = [as_tensor(value, values) for value in values]
     full = [
         tensor for tensor, value in zip(tensors, values, strict=True) if not _is_empty_list(value)
     ] or tensors
@@ -194,8 +216,12 @@ def as_tensors(values: Sequence[Any], is_loose: bool = False) -> list[torch.Tens
     return tensors
 
 
-def as_tensor(value: Any) -> torch.Tensor:
+def as_tensor(value: Any, among: Sequence[Any] = ()) -> torch.Tensor:
     """Return a tensor, an array or a list of numbers as a tensor.
+
+    Args:
+        value: the value.
+        among: the values of all samples, which errors describe.
 
     Raises:
         FieldError: it is none of these.
@@ -213,7 +239,7 @@ def as_tensor(value: Any) -> torch.Tensor:
         if _is_list(value) and _is_uneven(value):
             raise FieldError(
                 "a list in the field is not an array of numbers, as its items differ in length or shape; to pad these, "
-                "too, name all axes that differ, such as `{pad: {axis: [0, 1]}}`"
+                f"too, name all axes that differ, as in `{_write_axes(among or [value])}`"
             ) from error
         raise FieldError(
             f"a {type(value).__name__} in the field is not an array of numbers: {error}"
@@ -222,6 +248,8 @@ def as_tensor(value: Any) -> torch.Tensor:
         raise FieldError(
             "the value is None: it is null in the data, or missing with `missing: none`; write `missing: skip`, or "
             "`collate: list` for the field"
+            + "; or, as others are lists, write an empty list in the data"
+            * any(map(_is_list, among))
         )
     raise FieldError(f"a {type(value).__name__} in the field does not hold numbers")
 

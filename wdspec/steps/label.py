@@ -83,10 +83,10 @@ def has_items(value: Any) -> bool:
     return isinstance(value, (list, tuple)) or getattr(value, "ndim", 0) == 1
 
 
-def _label_items(label: Callable[[Any], int], names: Iterable[Any]) -> Any:
+def _label_items(label: Callable[[Any], int], names: Any) -> Any:
     import numpy as np  # most specs have no lists of names
 
-    names = [*names]
+    names = names.tolist() if hasattr(names, "tolist") else [*names]  # of arrays, as plain numbers and texts
     for place, name in enumerate(names):
         if name is None or has_items(name):
             raise FieldError(
