@@ -182,7 +182,7 @@ def test_an_unknown_name_is_an_error_that_has_it_and_the_nearest_class():
     label = make_label(names={"labrador": 0})
     with pytest.raises(FieldError, match=r"`label` has no class 'labrodor'; did you mean `labrador`\?"):
         label("labrodor")
-    with pytest.raises(FieldError, match="'wolf'; add it to `aliases`, or write `unknown: -100`"):
+    with pytest.raises(FieldError, match="'wolf'; add it to `names`, or, as another name of a class, to"):
         label("wolf")
 
 

@@ -7,7 +7,7 @@ sample is decoded.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -146,3 +146,13 @@ class MakingFields(SampleFields):
         layout = super()._study(names, raw)
         self.in_place.clear()  # more is done than decoding
         return layout
+
+    def name_unread(self, error: FieldError, names: Sequence[str]) -> FieldError:
+        """Say which step makes a field that samples lack, if it is named; or else the same as for other fields."""
+        field = str(error.place.get("field"))
+        for name in self._wanted:
+            if field in self.made[name].recipe.further and field not in self.made:
+                seen, _, _ = error.message.partition(", and it has ")
+                remedy = f"write `{field}: {field}` in `make: {name}`, whose step makes it"
+                return FieldError(f"{seen}; {remedy}", code=error.code, **error.place)
+        return super().name_unread(error, names)

@@ -12,9 +12,11 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
+from wdspec.base.amounts import join_names
 from wdspec.base.errors import did_you_mean, nearest
 from wdspec.spec.language.advice import KEYS, KEYS_IN, advice_on, first_sentence, remedy
 from wdspec.spec.language.effects import OF_SOURCES, inner_model, named_model
+from wdspec.spec.language.fetching import FetchedObject
 from wdspec.spec.language.making import STEPS, step_meant
 from wdspec.spec.language.options import LoaderOptions, MixOptions
 from wdspec.spec.language.values import Model
@@ -289,6 +291,16 @@ def _paths_to(name: str, model: type[Model], depth: int = 2) -> list[tuple[str, 
     return found or [(key, *path) for key, each in inner for path in _paths_to(name, each, depth - 1)]
 
 
+def _inner_home(name: str) -> str:
+    """Where a key belongs that steps of `make`, or entries of `fetch`, have; empty if none of them has it."""
+    steps = [f"`{step}`" for step, recipe in STEPS.items() if name != step and name in keys_of(recipe)]
+    if steps:
+        return f"`{name}` is a key of {join_names(steps)} in `make`: write it there"
+    if name in keys_of(FetchedObject):
+        return f"`{name}` is a key of an entry of `fetch`: `fetch: {{image: {{url: path, {name}: …}}}}`"
+    return ""
+
+
 def _hint(name: str, model: type[Model], known: tuple[str, ...], value: Node) -> str:
     mine = [*known, *_MERGED.get(model, ())]
     best = nearest(name, mine)
@@ -301,10 +313,12 @@ def _hint(name: str, model: type[Model], known: tuple[str, ...], value: Node) ->
         if name in keys_of(SourceOptions):
             return _home_of(name)
         return f"put it in a source, under `dataset:`: `- {name}: …`"
+    given = value.value if isinstance(value, Scalar) else None
+    if given == name and (home := _inner_home(name)):  # `labels: labels`
+        return home
     if (model is Spec or issubclass(model, SourceOptions)) and (advice := step_meant(folded, plain(value))):
         return advice
     is_share = model is not MixOptions or name in ("weight", "probability") or not _home_of(name)
-    given = value.value if isinstance(value, Scalar) else None
     if is_share and (advice := advice_on(folded, model.__name__, given)):
         return advice
     if model is not Spec and (inside := _place_inside(name, model)):
@@ -319,4 +333,5 @@ def _hint(name: str, model: type[Model], known: tuple[str, ...], value: Node) ->
             place = "under `dataset:`" if is_shards else "in a source, or in `defaults:` for all of them"
             return f"did you mean `{meant}`? It belongs {place}"
         return f"did you mean `{meant}`?"
-    return _home_of(name) or did_you_mean(name, mine) or f"the keys here are {', '.join(sorted(mine))}"
+    home = _home_of(name) or _inner_home(name)
+    return home or did_you_mean(name, mine) or f"the keys here are {', '.join(sorted(mine))}"

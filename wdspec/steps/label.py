@@ -72,7 +72,10 @@ def make_label(
             if len(unseen) < len(numbers):  # otherwise, `trial` reports all of them
                 spelling.note(text)
             return unknown
-        hint = did_you_mean(text, numbers) or "add it to `aliases`, or write `unknown: -100`"
+        hint = did_you_mean(text, numbers) or (
+            f"add it to {'`names`' if file is None else 'the file'}, or, as another name of a class, to `aliases`, "
+            "or write `unknown: -100`"
+        )
         raise FieldError(f"`label` has no class {show_value(text, 60)}{_where(file)}; {hint}")
 
     return label

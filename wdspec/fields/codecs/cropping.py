@@ -165,9 +165,13 @@ def _read_image(value: Any) -> tuple[Array, Callable[[Array], Any]]:
             f"`crop` takes one image, and this is {describe(value)}; write the path of an item, such as `images[0]`, "
             "or take one with `choose`"
         )
-    raise FieldError(
-        f"`crop` needs an image or a mask, and this is {describe(value)}; decode it, for instance with `rgb8` or `l8`"
+    is_file = isinstance(value, (bytes, bytearray))
+    remedy = (
+        "decode it, for instance with `rgb8` or `l8`"
+        if is_file
+        else "name the field that has one: `crop: jpg`"
     )
+    raise FieldError(f"`crop` needs an image or a mask, and this is {describe(value)}; {remedy}")
 
 
 def _like(image: Image.Image, pixels: Array) -> Image.Image:

@@ -116,7 +116,7 @@ ADVICE = _by_word(
         "normalize normalise hflip horizontal_flip jitter color_jitter brightness contrast saturation hue mean std": (
             "images are flipped, recolored and normalized when they are decoded: "
             "`decode: torchrgb+hflip=0.5+brightness=0.4+normalize=imagenet`; other transforms are functions in `map`; "
-            "docs/transforms.md"
+            "beside boxes or masks, it is in the step `crop`; docs/transforms.md"
         ),
         "augment augmentation augmentations flip vflip vertical_flip rotate rotation blur grayscale": (
             "a transform is a function in `map`: `decode: torchrgb` and `map: {image: [{call: "

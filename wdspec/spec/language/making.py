@@ -18,6 +18,7 @@ from pydantic import (
     SerializationInfo,
     SerializerFunctionWrapHandler,
     Tag,
+    ValidationInfo,
     WithJsonSchema,
     model_serializer,
 )
@@ -691,6 +692,18 @@ _SIDE = {"type": "integer", "minimum": 1, "maximum": MOST_SIDE}
 _OF_BOXES = Key("", Needs("boxes", "write `boxes: {{boxes_in_crop: json.boxes}}`, or remove `{key}`"))
 
 
+def read_new_fields(value: Any, info: ValidationInfo) -> Any:
+    """Refuse an origin in place of a map of new fields."""
+    if isinstance(value, str):
+        key = info.field_name
+        hint = f"write `{key}: {{{key}: {_as_yaml(value)}}}`: the new field, and where it is from"
+        values.refuse("E202", f"`{key}` takes a map, but this is {describe(value)}", hint)
+    return value
+
+
+NewFields = Annotated[dict[str, Origin], BeforeValidator(read_new_fields)]
+
+
 class Crop(Recipe):
     """One crop and flip for an image, its masks, boxes and points."""
 
@@ -714,8 +727,8 @@ class Crop(Recipe):
         BeforeValidator(_one_of(INTERPOLATIONS, "interpolation")),
         WithJsonSchema({"enum": [*INTERPOLATIONS]}),
     ] = Field("bilinear", description="How the image is resized. Masks always take the nearest pixel.")
-    masks: dict[str, Origin] = Field({}, description="Masks of the same size: new field → origin.")
-    boxes: dict[str, Origin] = Field({}, description="Boxes: new field → origin.")
+    masks: NewFields = Field({}, description="Masks of the same size: new field → origin.")
+    boxes: NewFields = Field({}, description="Boxes: new field → origin.")
     box_format: Annotated[
         str,
         BeforeValidator(_one_of(BOX_FORMATS, "box_format", _FOREIGN_FORMATS)),
@@ -730,7 +743,7 @@ class Crop(Recipe):
         description="A further field: which boxes are in the crop. Others are dropped; without this, they stay, with "
         "an area of 0.",
     )
-    points: dict[str, Origin] = Field(
+    points: NewFields = Field(
         {}, description="Points, as x and y, or x, y and whether they are visible: new field → origin."
     )
     flip_points: Annotated[
