@@ -197,6 +197,22 @@ def test_an_undecodable_field_from_a_copy_is_fetched_again(served, fields, caplo
     assert decoded(served) == fields
 
 
+def test_an_undecodable_field_of_a_joined_copy_is_fetched_again(served, fields, caplog):
+    texts = [(f"{n:03d}", {"txt": b"%d" % n}) for n in range(50)]
+    write_shard(served.folder / "texts.tar", texts)
+    join = {
+        "shards": f"{served.url}/texts.tar",
+        "fields": "txt",
+        "base": f"{served.url}/",
+        "missing": "error",
+    }
+    del join["base"]
+    with caplog.at_level("WARNING"):
+        assert decoded(served, join=[join]) == fields
+    assert "a sample of a copy cannot be decoded" in caplog.text
+    assert not copy_of(served, "fields.tar").exists()
+
+
 @pytest.mark.parametrize("epoch", ["pass", {"batches": 200}])
 @pytest.mark.parametrize(
     "batch",

@@ -313,6 +313,8 @@ class SampleReader:
         except (WdspecError, OSError) as cause:
             tell_place(error, store=f"cannot be read in its place: {cause}")
             return None
+        finally:
+            _read_from.value[self.source, url] = shard, paths  # a join forgets it when it opens the shard
 
     def try_again(
         self, raw: Mapping[str, Any], error: Exception, use: Callable[[dict[str, Any]], Used]
