@@ -15,6 +15,7 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 
 import wdspec
 from wdspec.planning.topology import Seat
+from wdspec.read.source import SourceStream
 from wdspec.run.state import stamp
 from wdspec.spec.load import load
 from wdspec.testing import assert_resumable
@@ -105,6 +106,17 @@ def test_skipped_samples_are_not_decoded(tmp_path):
     assert batches({**skipping, "skip": "2..2"}, 1) == [
         [row for n, row in enumerate(batches(skipping, 1)[0]) if n != 2]
     ]
+
+
+def test_a_skipped_step_costs_as_many_sources_as_it_draws(tmp_path, monkeypatch):
+    write_shard(tmp_path / "a.tar", [(f"{n:02}", {"cls": b"1"}) for n in range(4)])
+    sources = [{"name": f"s{n}", "shards": str(tmp_path / "a.tar")} for n in range(40)]
+    switched = []
+    whole = SourceStream.set_skipping
+    monkeypatch.setattr(SourceStream, "set_skipping", lambda self, on: switched.append(on) or whole(self, on))
+    read = batches({"dataset": sources, "batch": 2, "epoch": {"batches": 6}, "skip": "1..3"}, 1)
+    assert len(read[0]) == 3
+    assert len(switched) <= 3 * 2 * 2
 
 
 def test_a_state_without_skips_resumes_and_skips(spec, whole):

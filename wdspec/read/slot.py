@@ -171,12 +171,14 @@ class Mixture(Generic[T]):
 
     def skip(self, m: int) -> None:
         """Move past the m-th block of the slot. Its samples are decoded only if necessary."""
-        for stream in self._streams:
+        start = self._look_ahead(m)
+        drawn = [self._streams[source] for source in {*self._ahead[start : start + self._per_slot]}]
+        for stream in drawn:
             stream.set_skipping(True)
         try:
             self.take(m)
         finally:
-            for stream in self._streams:
+            for stream in drawn:
                 stream.set_skipping(False)
 
     def one_by_one(self, m: int) -> Iterator[T]:
