@@ -17,7 +17,7 @@ from wdspec.cli.state import describe_state
 from wdspec.planning.draws import Draws, ScheduledDraws
 from wdspec.planning.topology import Topology
 from wdspec.read.counts import Amount, count_tokens, token_fields
-from wdspec.run.received import add_up, decode, encode, received_in
+from wdspec.run.received import Receipts, add_up, decode, encode, received_in
 from wdspec.run.state import TOTALS
 
 COST = {"cost": "txt.length", "max_cost": 60, "window": 30, "ragged": "list"}
@@ -353,6 +353,27 @@ def test_each_item_of_a_step_counts_when_it_is_yielded(kind, folder):
                 assert added_up(loaders, "ab") == loop.expected(kind, "ab")
                 state, found = in_state(loaders, "ab")
                 assert found == loop.expected(kind, "ab")
+
+
+@pytest.mark.parametrize("at", [5, 64])  # also as parts are added up
+def test_a_step_that_is_interrupted_while_it_is_counted_counts_once(at, folder, monkeypatch):
+    spec, loop, calls, add = spec_of(folder, "cost and skip"), Loop(), itertools.count(1), Receipts.add
+
+    def add_and_stop(self, *part):
+        add(self, *part)
+        if next(calls) == at:
+            raise KeyboardInterrupt  # as Ctrl-C does in the last instruction
+
+    monkeypatch.setattr(Receipts, "add", add_and_stop)
+    with loaders_of(spec, 1, 0) as loaders:
+        batches = itertools.chain.from_iterable(itertools.repeat(loaders[0]))
+        try:
+            for batch in batches:
+                loop.add(batch, "cost and skip")
+        except KeyboardInterrupt:
+            for batch in itertools.islice(itertools.chain.from_iterable(itertools.repeat(loaders[0])), 9):
+                loop.add(batch, "cost and skip")
+        assert added_up(loaders, "ab") == loop.expected("cost and skip", "ab")
 
 
 def test_an_item_of_a_step_that_a_state_is_in_counts_once_after_shares_were_set(folder):

@@ -18,7 +18,7 @@ from __future__ import annotations
 import base64
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
 from typing import Any, cast
@@ -48,8 +48,8 @@ StepCounts = tuple["Counts | None", ...]
 """How much of each source a step has, for each canonical rank that is read here."""
 Known = dict[int, tuple[int, "Amounts | None"]]
 """Canonical rank -> what was received of it, up to a step."""
-Part = tuple[StepCounts, int, "int | None"]
-"""A part of a step: that of the canonical ranks at places first..stop-1 of this rank."""
+Part = tuple[int, StepCounts, int, "int | None"]
+"""J, and a part of its step: that of the canonical ranks at places first..stop-1 of this rank."""
 
 _MOST_PARTS = 64
 """Parts of steps that are added up at once, which is faster than one after the other."""
@@ -218,17 +218,23 @@ def resume_received(
 
 
 def _add_parts(known: Known, parts: Sequence[Part]) -> Known:
-    """Return what was received, with parts of steps added."""
+    """Return what was received, with parts of steps added, each once: one that was interrupted is added again."""
     totals: Known = {}
     for at, (rank, (step, total)) in enumerate(known.items()):
-        own = [counts[at] for counts, first, stop in parts if first <= at and (stop is None or at < stop)]
+        of_step = {
+            number: counts[at]
+            for number, counts, first, stop in parts
+            if number >= step and first <= at and (stop is None or at < stop)
+        }
+        own = of_step.values()
         if total is None or None in own:
             totals[rank] = step, None
             continue
         more: dict[str, list[tuple[Any, Any, Any]]] = {}
-        for name, amount in chain.from_iterable(map(dict.items, cast("list[Counts]", own))):
+        for name, amount in chain.from_iterable(map(dict.items, cast("Iterable[Counts]", own))):
             more.setdefault(name, []).append(amount)
-        totals[rank] = step, total | {name: total[name].plus(*amounts) for name, amounts in more.items()}
+        after = max(of_step, default=step - 1) + 1
+        totals[rank] = after, total | {name: total[name].plus(*amounts) for name, amounts in more.items()}
     return totals
 
 
@@ -266,10 +272,10 @@ class Receipts:
     def _planned(self) -> PlannedCounts:
         return PlannedCounts(json.loads(self._run.order_text), self._segments)
 
-    def add(self, counts: StepCounts, first: int, stop: int | None = None) -> None:
-        """Count a part of a step: that of the canonical ranks at places first..stop-1 of this rank."""
+    def add(self, step: int, counts: StepCounts, first: int, stop: int | None = None) -> None:
+        """Count a part of step J: that of the canonical ranks at places first..stop-1 of this rank."""
         parts = self._known[1]
-        parts.append((counts, first, stop))
+        parts.append((step, counts, first, stop))
         if len(parts) == _MOST_PARTS:
             self._known = _add_parts(*self._known), []
 

@@ -287,13 +287,13 @@ class Stream:
                 call(self)
             for item in items[self.items_given : -1]:
                 if counts is not None:
-                    self._receipts.add(counts, self.items_given, self.items_given + 1)
+                    self._receipts.add(self.step, counts, self.items_given, self.items_given + 1)
                 self.items_given += 1
                 yield item
                 self._check_newest(iteration, process)
             self._slot_states.update(self._newest_states)
             if counts is not None:
-                self._receipts.add(counts, self.items_given)
+                self._receipts.add(self.step, counts, self.items_given)
             # No calls up to `yield`: at one, a signal may raise an error, and the next iteration reads the step again.
             self._newest_states, self.step, self.items_given = states, self.step + self._stride, 0
             if items:
