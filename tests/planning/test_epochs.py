@@ -1,5 +1,7 @@
 """The arithmetic of a pass that reshuffles: exact sums, bounds, and places that follow from numbers alone."""
 
+import dataclasses
+import pickle
 import random
 from fractions import Fraction
 
@@ -49,6 +51,15 @@ def positions(finite, epoch, slot, source):
 def all_slots(finite):
     topology = finite.topology
     return [(c, k, topology.slot(c, k)) for c in range(topology.ranks) for k in range(topology.workers)]
+
+
+def test_copies_of_a_pass_share_the_plans_of_its_epochs():
+    finite = draw_pass(random.Random(3))
+    copies = [pickle.loads(pickle.dumps(finite)) for _ in range(8)]  # one for each thread
+    for number in range(3):
+        assert len({id(copy.epoch(number)) for copy in (finite, *copies)}) == 1
+    other = dataclasses.replace(finite, seed=finite.seed + 1)
+    assert other.epoch(0) is not finite.epoch(0)
 
 
 @pytest.mark.parametrize("seed", range(60))

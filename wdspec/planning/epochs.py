@@ -133,7 +133,9 @@ class ShuffledPass(Pass):
     """The `order` of each source."""
 
     def __hash__(self) -> int:
-        return id(self)
+        return hash(
+            (self.seed, self.samples, self.names)
+        )  # copies, as each thread has one, share plans of epochs
 
     @property
     def given(self) -> int:
