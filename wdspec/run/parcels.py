@@ -270,15 +270,15 @@ class _Received:
 
     def _return(self, lease: int) -> None:
         # Otherwise it was given up, or belongs to the process that forked this one.
-        if lease in self.leases and self is _received.value:
-            self.leases.pop(lease)[1][0] = _RETURNED
+        if self is _received.value and (lent := self.leases.pop(lease, None)) is not None:
+            lent[1][0] = _RETURNED
 
     def leave_to_child(self) -> None:
         """Give up the blocks in use, before a fork: the child may keep their tensors for as long as it runs."""
         for lease in list(self.leases):
-            id, mark = self.leases.pop(lease)
-            mark[0] = _GONE
-            self.blocks.pop(id, None)
+            if (lent := self.leases.pop(lease, None)) is not None:  # it may be returned meanwhile
+                lent[1][0] = _GONE
+                self.blocks.pop(lent[0], None)
 
     def forget(self, sender: int) -> None:
         """Let go of the blocks of a process that has ended."""
