@@ -42,6 +42,7 @@ class FetchingStream(SourceStream):
     def _iterate_ordered(self) -> Iterator[Sample]:
         if self._source.objects_first is None:
             yield from super()._iterate_ordered()
+            return
         watch = self._watch
         for raw, ordinal, place in self._look_ahead(self._in_order()):
             self._place = place
@@ -73,6 +74,7 @@ class FetchingStream(SourceStream):
     def _iterate_shuffled(self) -> Iterator[Sample]:
         if self._source.objects_first is None:
             yield from super()._iterate_shuffled()
+            return
         buffer, watch = self._buffer, self._watch
         for raw, ordinal, ended, end, newest in self._look_ahead(self._due()):
             self._last, self._end, self._newest = ordinal, end, newest

@@ -161,6 +161,7 @@ class PreparingMixture(Mixture[T]):
     def _draw_one_by_one(self, m: int) -> Iterator[T]:
         if not self._requests_ahead:
             yield from super()._draw_one_by_one(m)
+            return
         while True:
             [sample] = self.take(m)
             m += 1
