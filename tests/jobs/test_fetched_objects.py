@@ -61,6 +61,15 @@ def test_check_lists_the_objects_that_are_lost_and_not_the_samples_that_name_non
     within("check", spec, "--strict", "--ignore", "D340", folder=tmp_path)
 
 
+def test_the_text_of_check_counts_the_samples_that_lack_a_reference(tmp_path, server):
+    spec = spec_of(tmp_path, server, ["ok/0", "ok/1", None, "ok/2", "status-404/a"], missing="skip")
+    out, _ = within("check", spec, folder=tmp_path)
+    seen = "1 of 5 lack the object that `json.url` names for `bin`, 1 lack the reference `json.url` for `bin`"
+    assert f"left out of `a`: {seen}" in out
+    spec = spec_of(tmp_path, server, ["ok/0", "ok/1"], missing="skip")
+    assert "left out" not in within("check", spec, folder=tmp_path)[0]
+
+
 @pytest.mark.parametrize("shards", ["rows.tar", "rows.parquet"])
 def test_process_keeps_the_bytes_of_decoded_objects_that_no_step_changes(tmp_path, shards):
     (tmp_path / "objects").mkdir()

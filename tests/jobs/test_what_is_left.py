@@ -53,6 +53,13 @@ CAUSES = [
 ]
 
 
+def test_the_text_of_check_counts_what_a_part_of_the_samples_lacks(folder):
+    write_shard(folder / "a.tar", [*SHARD, ("06", {"jpg": b"j"})])
+    write(folder, {"extensions": "jpg cls", "missing": "skip", "where": "default(cls, 0) < 2"})
+    out, _ = within("check", "s.yaml", "--jobs", "0", folder=folder)
+    assert "left out of `a`: 2 of 7 left out by `where`, 1 lack `cls`" in out
+
+
 @pytest.mark.parametrize(("source", "why"), CAUSES)
 def test_check_fails_if_nothing_is_left_and_says_why(folder, source, why):
     write(folder, source)

@@ -317,3 +317,21 @@ def test_labels_are_the_ids_in_an_array_of_their_own(tokenizer, tmp_path):
         for sample in loader:
             assert sample["ids"].tolist() == sample["labels"].tolist() == tokenizer.encode(sample["text"]).ids
             assert not np.shares_memory(sample["ids"], sample["labels"])
+
+
+@pytest.mark.parametrize("keys", [{}, {"missing": "error"}])
+def test_labels_that_no_step_makes_are_an_error_that_says_in_which_step_to_write_them(
+    keys, tokenizer, tmp_path
+):
+    write_lines(tmp_path, documents(4))
+    make = {"ids": {"tokenize": "text", "file": str(tmp_path / "tokenizer.json")}}
+    source = {"shards": str(tmp_path / "a.jsonl"), "make": make, **keys}
+    spec = {"dataset": [source], "fields": ["ids", "labels"], "epoch": 4}
+    with (
+        pytest.raises(wdspec.FieldError, match="write `labels: labels` in `make: ids`, whose step makes it"),
+        wdspec.loader(spec, num_workers=0) as loader,
+    ):
+        next(iter(loader))
+    make["ids"]["labels"] = "labels"
+    with wdspec.loader(spec, num_workers=0) as loader:
+        assert all(sample["labels"].size for sample in loader)

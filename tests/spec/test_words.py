@@ -1,5 +1,7 @@
 """Words that mean something else elsewhere: what `validate` says of them."""
 
+import re
+
 import pytest
 
 from wdspec.spec.load import check
@@ -81,6 +83,33 @@ def test_words_of_the_mix_in_a_source_say_where_they_belong(key, says, problems)
     (found,) = problems(DATA % f", {key}")
     assert found.code == "E201"
     assert says in found.hint
+
+
+@pytest.mark.parametrize(
+    ("key", "says"),
+    [
+        ("box_format: xywh", "`box_format` is a key of `crop` in `make`"),
+        ("kept: kept", "`kept` is a key of `crop` in `make`"),
+        ("image_length: 16", "`image_length` is a key of `chat` in `make`"),
+        ("labels: labels", "`labels` is a key of `tokenize`, `chat`, `mask_tokens` in `make`"),
+        ("labels: [cat]", "it is a step of `make`"),
+        ("root: img/", "`root` is a key of an entry of `fetch`: `fetch: {image: {url: path, root: …}}`"),
+        ("hflip: 0.5", "beside boxes or masks, it is in the step `crop`"),
+    ],
+)
+def test_keys_of_steps_and_of_fetch_in_a_source_say_where_they_belong(key, says, problems):
+    [found] = problems(DATA % f", {key}")
+    assert found.code == "E201"
+    assert says in found.hint
+
+
+@pytest.mark.parametrize("key", ["boxes", "points", "masks"])
+def test_a_path_in_place_of_a_map_of_new_fields_has_a_line_that_works(key, problems):
+    step = "{crop: jpg, size: 8, %s}"
+    written = f'{key}: "json.objects[:].x"'
+    [found] = problems(DATA % f", decode: rgb8, make: {{image: {step % written}}}")
+    [line] = re.findall(r"write `(.*?)`", found.hint)
+    assert not problems(DATA % f", decode: rgb8, make: {{image: {step % line}}}")
 
 
 @pytest.mark.parametrize(

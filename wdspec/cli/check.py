@@ -23,6 +23,7 @@ from wdspec.jobs.check.judge_samples import CODES
 from wdspec.jobs.check.report_file import LockedShards, ReportFile
 from wdspec.jobs.dedup import KeyDifferences, compare_keys
 from wdspec.jobs.engine import Engine
+from wdspec.read.left import list_causes
 from wdspec.shards.lock import Lock
 from wdspec.spec.problems import Problem, is_error
 from wdspec.spec.spec import Spec
@@ -254,6 +255,10 @@ class DataReport:
             logs = any(each.name == source and each.source.errors.log for each in found.collection.own)
             errors = f"`errors: {{{skip}max_rate: {rate:g}}}`{', next to its `log`' * logs}"
             yield f"to train without these samples of `{source}`: {errors}"
+        for each in found.collection.own:
+            if each.facts.causes and {(each.name, "D215"), (each.name, "D330")}.isdisjoint(found.totals):
+                said = ", ".join(list_causes(each.facts.samples, each.facts.causes))
+                yield f"left out of `{each.name}`: {said}"
         shards = [looked for source in found.collection.own for looked in source.shards]
         unchanged = sum(looked.facts.is_unchanged for looked in shards)
         if unchanged:

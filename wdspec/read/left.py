@@ -47,6 +47,19 @@ def cause_in_words(cause: str) -> str:
     return "`missing`" if cause.startswith(LACKS) else f"`{cause}`"
 
 
+def list_causes(samples: int, causes: Mapping[str, int]) -> list[str]:
+    """How many of the samples are left out by what, in words, the most first."""
+    said = []
+    for number, (cause, count) in enumerate(_in_order(causes)):
+        amount = f"{count:,}" if number else f"{count:,} of {samples:,}"
+        said.append(f"{amount} {cause if cause.startswith(LACKS) else f'left out by `{cause}`'}")
+    return said
+
+
+def _in_order(causes: Mapping[str, int]) -> list[tuple[str, int]]:
+    return sorted(causes.items(), key=lambda each: (-each[1], each[0]))
+
+
 def describe_left(
     source: Source, samples: int, left: int, causes: Mapping[str, int], basis: str = ""
 ) -> Left | None:
@@ -62,11 +75,8 @@ def describe_left(
     part = lost_part(samples, causes)
     if left and (part <= 1 - LITTLE or (source.expect is not None and source.expect.dropped is not None)):
         return None
-    ordered = sorted(causes.items(), key=lambda each: (-each[1], each[0]))
-    said = []
-    for number, (cause, count) in enumerate(ordered):
-        amount = f"{count:,}" if number else f"{count:,} of {samples:,}"
-        said.append(f"{amount} {cause if cause.startswith(LACKS) else f'left out by `{cause}`'}")
+    ordered = _in_order(causes)
+    said = list_causes(samples, causes)
     if (rest := samples - left - sum(causes.values())) > 0:
         said.append(f"{rest:,} cannot be used")
     why = ", ".join(said) or "its shards have no samples"
