@@ -538,3 +538,25 @@ def test_fields_say_what_becomes_of_their_values(source, said):
     spec = load(yaml.safe_load(f"dataset: [{{name: a, {source}}}]"))
     fields = SampleFields.of(spec.sources[0])
     assert said in fields_in_words(spec.sources[0], fields)
+
+
+def test_classes_are_shown_with_all_names_that_sources_give_them(tmp_path):
+    write_source(tmp_path, "a", 1, 4)
+    write_source(tmp_path, "b", 1, 4)
+    many = ",".join(f"n{number}" for number in range(900))
+    (tmp_path / "s.yaml").write_text(
+        "dataset:\n"
+        "  - {name: a, shards: a-000.tar, make: {kind: {label: txt, names: {cat: 0, dog: 1, car: -100}}}}\n"
+        "  - name: b\n    shards: b-000.tar\n    make:\n"
+        "      kind: {label: txt, names: {cat: 0, dog: 1, car: -100}, aliases: {hound: dog}}\n"
+        f"      wide: {{label: txt, names: [{many}]}}\n"
+    )
+    shown, _ = within("explain", "s.yaml", "--slots", "0", folder=tmp_path)
+    rows = [line.split(maxsplit=2) for line in shown.partition("field  ")[2].splitlines()]
+    assert rows[1:4] == [
+        ["kind", "-100", "(no class)  car"],
+        ["kind", "0", "cat"],
+        ["kind", "1", "dog, hound"],
+    ]
+    assert rows[4] == ["wide", "0", "n0"]
+    assert len(rows) < 60

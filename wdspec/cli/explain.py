@@ -31,6 +31,8 @@ from wdspec.cli import output
 from wdspec.cli.output import Block, Row, Table, Warning, one_line, show_report, table_of
 from wdspec.cli.spec_options import SpecChoice, choosing, topology_options
 from wdspec.planning.shares import Exhaustion
+from wdspec.spec.language.class_files import add_aliases, numbers_of
+from wdspec.spec.language.making import Label
 from wdspec.spec.spec import Spec
 from wdspec.stores.http_requests import CONNECTIONS
 from wdspec.stores.read_ahead import least_piece
@@ -74,6 +76,8 @@ class ExplainReport:
             yield _schedule_table(self.explanation)
         yield _sources(self.explanation)
         yield _fields(self.explanation)
+        if (classes := _classes(spec)).rows:
+            yield classes
         if self.explanation.plan.companions:
             yield _companions(self.explanation)
         if self.explanation.slots:
@@ -433,6 +437,22 @@ def _fields(explanation: Explanation) -> Table:
     if not any(steps for _, steps in groups):
         return Table(("source", "fields"), [row[:2] for row in rows])
     return Table(("source", "fields", "then"), rows)
+
+
+def _classes(spec: Spec) -> Table:
+    """A row for each class of each field that `label` makes, with all names that sources give it."""
+    names: dict[tuple[str, int], dict[str, None]] = {}
+    for source in spec.sources:
+        for field, step in source.make.items():
+            if isinstance(step, Label):
+                numbers = add_aliases(numbers_of(step.names, step.file), step.aliases)
+                for name, number in numbers.items():
+                    names.setdefault((field, number), {})[name] = None
+    rows: list[Row] = [
+        (field, f"{number:,}" + " (no class)" * (number < 0), output.join_names([*names[field, number]], 6))
+        for field, number in sorted(names)
+    ]
+    return Table(("field", "class", "names"), rows).of_largest([-place for place in range(len(rows))])
 
 
 def _slots(explanation: Explanation) -> Table:
