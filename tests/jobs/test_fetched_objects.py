@@ -66,6 +66,9 @@ def test_the_text_of_check_counts_the_samples_that_lack_a_reference(tmp_path, se
     out, _ = within("check", spec, folder=tmp_path)
     seen = "1 of 5 lack the object that `json.url` names for `bin`, 1 lack the reference `json.url` for `bin`"
     assert f"left out of `a`: {seen}" in out
+    assert "by json.url (one request per object) or leave the sample out" in " ".join(
+        within("explain", spec, folder=tmp_path)[0].split()
+    )
     spec = spec_of(tmp_path, server, ["ok/0", "ok/1"], missing="skip")
     assert "left out" not in within("check", spec, folder=tmp_path)[0]
 

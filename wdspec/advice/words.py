@@ -114,9 +114,9 @@ def steps_in_words(source: Source, spec: Spec) -> str:
     for name, entry in source.fetch.items():
         place = redacted_urls(" or ".join(entry.hosts) if entry.root is None else entry.root)
         is_local = not entry.hosts and entry.root is not None and not scheme_of(entry.root)
-        steps.append(
-            f"fetch {name} from {place} by {entry.url}{' (one request per object)' * (not is_local)}"
-        )
+        written = f"fetch {name} from {place} by {entry.url}{' (one request per object)' * (not is_local)}"
+        leaves_out = (entry.missing or source.missing) == "skip"
+        steps.append(written + " or leave the sample out" * leaves_out)
     steps += _made_in_words(source.make.keys() - first - then, source)
     steps += [f"select {name}" for name in source.selects]
     if source.map:
