@@ -98,6 +98,17 @@ def test_the_suggested_rate_lets_training_go_on_for_any_number_of_passes(tmp_pat
         assert sum(loader.stats().sources["a"].skipped.values()) > 2 * damaged
 
 
+def test_samples_are_checked_though_a_plan_needs_costs_that_stats_has_measured_otherwise(folder):
+    source = [{"name": "a", "shards": "a-{000..005}.tar"}]
+    costs = {"mix": {"shares_in": "cost"}, "stats": "s.stats.json"}
+    spec(folder, source, **costs, batch={"window": 8, "cost": "txt.length", "max_cost": 40})
+    within("stats", "s.yaml", "--jobs", "0", folder=folder)
+    spec(folder, source, **costs, batch={"window": 8, "cost": "txt.length + 1", "max_cost": 40})
+    assert "`stats` has" in within("explain", "s.yaml", folder=folder, code=1)[1]
+    (folder / "a-003.tar").write_bytes((folder / "a-003.tar").read_bytes()[:3000])
+    assert codes(found(folder, "--all")) == ["D107"]
+
+
 def test_samples_that_a_selection_drops_do_not_count_for_the_suggested_rate(tmp_path):
     samples = [(f"{n:03}", {"cls": b"%d" % n, **({} if n == 7 else {"txt": b"a"})}) for n in range(2000)]
     write_shard(tmp_path / "a.tar", samples)

@@ -345,6 +345,8 @@ class CheckJob(ShardJob[ShardLook, ShardFacts]):
 def _list_readable_sources(spec: Spec) -> tuple[Spec, Shards | None, list[DataProblem]]:
     """The spec with the sources whose shards can be listed, their shards (None without any), and the other problems.
 
+    What only a plan needs, such as mean costs, may be missing.
+
     Raises:
         SpecError: WDS_SECURE forbids the spec's functions.
     """
@@ -352,17 +354,16 @@ def _list_readable_sources(spec: Spec) -> tuple[Spec, Shards | None, list[DataPr
         return spec, _list_shards(spec), []
     except SpecError:
         raise
-    except WdspecError as first:
+    except WdspecError:
+        unplanned = spec.model_copy(update={"stats": None})
         readable, problems = set[str](), list[DataProblem]()
         for source in spec.collections:
             try:
-                _list_shards(spec.of([source]).model_copy(update={"companions": {}}))
+                _list_shards(unplanned.of([source]).model_copy(update={"companions": {}}))
             except WdspecError as error:
                 problems.append(DataProblem.of(error, source=source.name))
             else:
                 readable.add(source.name)
-        if not problems:
-            raise first
     for at, problem in enumerate(problems):
         owners = [
             source.name
@@ -376,7 +377,7 @@ def _list_readable_sources(spec: Spec) -> tuple[Spec, Shards | None, list[DataPr
             )
             readable.difference_update(owners)
     companions = {name: source for name, source in spec.companions.items() if name in readable}
-    mixed = spec.of(source for source in spec.sources if source.name in readable)
+    mixed = unplanned.of(source for source in spec.sources if source.name in readable)
     spec = mixed.model_copy(update={"companions": companions})
     return spec, _list_shards(spec) if spec.sources else None, problems
 
