@@ -205,7 +205,7 @@ def test_the_text_report_names_shard_code_and_place(folder):
     (folder / "a-003.tar").write_bytes((folder / "a-003.tar").read_bytes()[:3000])
     out, _ = within("check", "s.yaml", "--all", "--jobs", "0", folder=folder, code=1)
     first, rate, last = out.splitlines()
-    assert "`errors: {max_rate: 0.002}`" in rate
+    assert "`errors: {max_rate: 0.02}`" in rate
     assert first.startswith("a-003.tar: D107 truncated: the shard ends at byte 3000")
     assert first.endswith("[member a0030001.txt, key a0030001, byte 2048]")
     assert last == "6 shards checked: 1 error"

@@ -334,7 +334,8 @@ def _looks_of(composition: Composition, owner: str = "") -> Iterator[tuple[str, 
     "  val: {dataset: [{shards: b.tar}], defaults: {decode: rgb8+resize=256+center_crop=192}}\nbatch: 8\n",
     good="splits:\n"
     "  train: {dataset: [{shards: a.tar}], defaults: {decode: rgb8+random_resized_crop=224}}\n"
-    "  val: {dataset: [{shards: b.tar}], defaults: {decode: rgb8+resize=256+center_crop=224}}\nbatch: 8\n",
+    "  val: {dataset: [{shards: b.tar}], defaults: {decode: rgb8+resize=256+center_crop=224}, epoch: pass}\n"
+    "batch: 8\n",
 )
 def normalizations_of_two_sources(composition: Composition) -> Findings:
     """The first source that normalizes a field in another way than one before it."""
