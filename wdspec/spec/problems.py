@@ -151,15 +151,13 @@ class Problems:
         return len(self._found)
 
     def sorted(self) -> list[Problem]:
-        """All problems in file order, except those that follow from another one. Stale measurements come last."""
+        """All problems in file order, except those that follow from another one."""
         list_names = [
             replace(problem, source=None) if (problem.file, problem.line) in self._hidden else problem
             for problem in self
             if not self._follows(problem)
         ]
-        return sorted(
-            list_names, key=lambda p: (self._files[p.file], p.code == "W108", p.line, p.column, p.code)
-        )
+        return sorted(list_names, key=lambda p: (self._files[p.file], p.line, p.column, p.code))
 
     def _follows(self, problem: Problem) -> bool:
         """Whether a problem only follows from another one."""
