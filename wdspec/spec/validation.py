@@ -333,5 +333,5 @@ def _hint(name: str, model: type[Model], known: tuple[str, ...], value: Node) ->
             place = "under `dataset:`" if is_shards else "in a source, or in `defaults:` for all of them"
             return f"did you mean `{meant}`? It belongs {place}"
         return f"did you mean `{meant}`?"
-    home = _home_of(name) or _inner_home(name)
-    return home or did_you_mean(name, mine) or f"the keys here are {', '.join(sorted(mine))}"
+    found = filter(None, (_home_of(name) or _inner_home(name), did_you_mean(name, mine)))
+    return "; or ".join(found) or f"the keys here are {', '.join(sorted(mine))}"
