@@ -8,6 +8,7 @@ from click.testing import CliRunner
 from shardmaking import write_shard
 
 import wdspec
+from wdspec.advice.explanation import explain_spec
 from wdspec.cli.main import cli
 
 WINDOWS, BATCHES_OF_A_WINDOW = 4, 5
@@ -95,3 +96,30 @@ def test_the_end_of_a_source_is_said_in_batches_and_stats_does_not_miss_the_file
     assert start is not None, shown
     assert f"shares change at {start[1]}; the table" in shown
     assert f"shares change at {start[1]};" in run("simulate", spec, "--probe")
+
+
+def write_lengths(folder, name, lengths):
+    write_shard(folder / f"{name}.tar", [(f"{n:03}", {"txt": b"x" * each}) for n, each in enumerate(lengths)])
+
+
+@pytest.mark.parametrize(
+    "command", ["explain s.yaml", "simulate s.yaml --probe", "stats s.yaml", "preview s.yaml"]
+)
+def test_first_windows_that_make_no_batch_cause_a_warning(tmp_path, monkeypatch, command):
+    monkeypatch.chdir(tmp_path)
+    write_lengths(tmp_path, "a", range(1, 41))
+    batch = {"size": 8, "group_by": "txt.length", "group_wait": 40, "incomplete": "drop"}
+    described = {"dataset": [{"name": "a", "shards": "a.tar"}], "batch": batch, "epoch": {"batches": 9}}
+    (tmp_path / "s.yaml").write_text(json.dumps(described))
+    with pytest.warns(UserWarning, match="1 window of 40 samples made no batch; check `group_by`"):
+        CliRunner().invoke(cli, command.split(), catch_exceptions=False)
+
+
+def test_the_mean_of_batches_includes_windows_without_any(tmp_path):
+    for shard in range(4):
+        write_lengths(tmp_path, f"a-{shard}", range(1, 41) if shard else [1] * 40)
+    source = {"name": "a", "shards": str(tmp_path / "a-{0..3}.tar"), "shuffle": 0, "interleave": 1}
+    batch = {"size": 8, "group_by": "txt.length", "group_wait": 40, "incomplete": "drop"}
+    found = explain_spec(wdspec.load({"dataset": [source], "batch": batch}), 4, 0, 1).windows
+    assert found is not None
+    assert (found.windows, found.batches, found.sizes) == (4, 5 / 4, (8, 8, 8))

@@ -14,7 +14,8 @@ from typing import Literal, NamedTuple
 
 from wdspec.advice.class_names import ClassNames
 from wdspec.advice.unknown_keys import UnknownKeys, find_unknown
-from wdspec.base.errors import WdspecError
+from wdspec.base.amounts import pluralize
+from wdspec.base.errors import WdspecError, warn_user
 from wdspec.formats.compression import format_of
 from wdspec.formats.decompress import decompress
 from wdspec.formats.tar.members import iter_members
@@ -309,7 +310,9 @@ MOST_WINDOWS, MOST_OF_WINDOWS = 8, 10_000
 
 
 def measure_windows(spec: Spec, shards: Shards, plan: Plan, most: int = MOST_WINDOWS) -> WindowFacts | None:
-    """Read the first windows of some ranks, and plan their batches; None if that needs functions or objects (`fetch`).
+    """Read the first windows of some ranks, and plan their batches.
+
+    Returns None if that needs functions or objects (`fetch`), or, with a warning, if the windows make no batch.
 
     Args:
         most: windows to read at most.
@@ -327,13 +330,19 @@ def measure_windows(spec: Spec, shards: Shards, plan: Plan, most: int = MOST_WIN
     most = min(most, plan.topology.ranks, max(1, MOST_OF_WINDOWS // plan.batching.per_slot))
     reader = Reader(plan, parts_of(spec, shards), range(most), spec)
     try:
-        ranks = list(filter(None, reader.measure_windows()))
+        ranks = reader.measure_windows()
     finally:
         reader.close()
     costs = [costs for batches in ranks for costs, _ in batches]
+    if not costs:
+        warn_user(
+            f"{pluralize(len(ranks), 'window')} of {plan.batching.per_slot:,} samples made no batch; "
+            "check `group_by`, `overlong`, `incomplete` and `batch.cost`"
+        )
+        return None
     rules = rules_of(planner.batch)
     of_batches = [len(each) * max(each) if rules.padded else sum(each) for each in costs]
-    steps = list(zip(*([weight for _, weight in batches] for batches in ranks), strict=False))
+    steps = list(zip(*([weight for _, weight in batches] for batches in ranks if batches), strict=False))
     levels = [sum(weights) / len(weights) / max(weights) for weights in steps if max(weights) > 0]
     return WindowFacts(
         windows=len(ranks),
