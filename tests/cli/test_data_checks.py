@@ -113,6 +113,8 @@ CASES: list[tuple[str, dict[str, str], list[str], tuple[str, ...]]] = [
     (ALL + "    decode: {image: rgb8}\n    rename: {image: jpg}\n", {}, [], ()),
     (ALL + "    decode: audio\n", {}, ["W504"], ("`decode: audio`", "`jpg`")),
     (ALL + "    decode: rgb8 json\n", {}, ["W504"], ("`decode: json`",)),
+    (ALL.replace("'a-", "'b-") + "    decode: text\n", {}, [], ()),  # what decodes txt by default
+    (ALL.replace("'a-", "'b-") + "    decode: json\n", {}, ["W504"], ("`decode: json`", "`txt`")),
     (ALL, {"WDS_REWRITE": "s3://b/=/mnt/"}, ["W505"], ("WDS_REWRITE", "`s3://b/`", "a-000.tar")),
     (ALL, {"WDS_REWRITE": "a-=a-"}, ["W505"], ()),
     (BUCKET, {"WDS_REWRITE": "gs://b/=nowhere/"}, ["W501"], ("10 of 10",)),

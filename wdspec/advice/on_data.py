@@ -324,8 +324,11 @@ def idle_decoders(spec: Spec, measures: Measures) -> Advices:
                 yield Advice(f"`decode: {{{key}: {decoder}}}` {seen}", hint, source)
         lasts = {end.rpartition(".")[2] for end in ends}
         for name in () if scaled else source.decode.names:
-            base = split_decoder(name)[0]
-            if ":" not in name and base != RAW and not any(BY_NAME[base].takes(base, last) for last in lasts):
+            if ":" in name or (base := split_decoder(name)[0]) == RAW:
+                continue
+            row = BY_NAME[base]
+            decodes = any(row.takes(base, last) or (row.by_default and last in row.names) for last in lasts)
+            if not decodes:
                 yield Advice(f"`decode: {name}` {seen}", "choose a decoder of existing files", source)
 
 
