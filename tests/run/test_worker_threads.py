@@ -148,6 +148,26 @@ def test_a_timeout_is_an_error_and_a_stuck_thread_is_abandoned(make, monkeypatch
         assert read(loader) == expected
 
 
+def test_what_an_abandoned_thread_has_read_is_counted(make, monkeypatch):
+    is_stuck, ends, serve = threading.Event(), threading.Event(), TaskReader.__getitem__
+
+    def hang_after_a_task(self, task):
+        if is_stuck.is_set():
+            ends.wait(120)
+        is_stuck.set()
+        return serve(self, task)
+
+    monkeypatch.setattr(TaskReader, "__getitem__", hang_after_a_task)
+    monkeypatch.setattr(worker_threads, "_END_WITHIN", 0.1)
+    with wdspec.loader(make(workers=1)) as loader:
+        received = len(next(iter(loader))["__key__"])
+        loader.close()
+        delivered = sum(each.delivered for each in loader.stats().sources.values())
+        ends.set()
+    assert all_ended()
+    assert delivered >= received > 0
+
+
 def test_an_interrupt_while_threads_start_leaves_none_behind(make, monkeypatch):
     with wdspec.loader(make(workers=3)) as loader:
         whole = read(loader)

@@ -124,6 +124,7 @@ class Threads(Steps):
             thread.stop()
         for number, thread in enumerate(self._threads):
             if not thread.has_ended(max(0.0, deadline - time.monotonic())):
+                self._readers[number].add_to(self.tally)
                 self._readers[number] = self._new_reader()
         self._threads = []
 
