@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -345,6 +346,23 @@ def test_a_rank_without_an_answer_from_rank_0_says_what_to_check(job, monkeypatc
     result = call("--engine", f"torchrun:{job / 'ranks'}")
     assert "rank 0 has written nothing" in str(result.exception)
     assert "all nodes share this folder" in str(result.exception)
+
+
+def test_a_folder_that_cannot_be_listed_once_does_not_end_the_beats(job, monkeypatch):
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    listdir, failed = os.listdir, []
+
+    def fail_once(path):
+        if path == "ranks" and not failed:
+            failed.append(path)
+            raise OSError(errno.ESTALE, "Stale file handle")
+        return listdir(path)
+
+    monkeypatch.setattr(os, "listdir", fail_once)
+    result = call("--engine", "torchrun:ranks", "--output", "there")
+    assert failed
+    assert result.exit_code == 0, result.output
 
 
 def test_a_folder_of_ranks_belongs_to_one_job(job, monkeypatch):

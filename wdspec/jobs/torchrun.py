@@ -254,10 +254,11 @@ class TorchrunEngine:
             self._ended.wait(BEAT)
 
     def _greet(self) -> None:
-        for entry in os.listdir(self._folder):
-            name, kind = os.path.splitext(entry)
-            if kind == ".out" and name not in self._workers:
-                self._workers[name] = _Worker(self._folder, name)
+        with suppress(OSError):  # such as ESTALE of NFS; the next look finds the new workers
+            for entry in os.listdir(self._folder):
+                name, kind = os.path.splitext(entry)
+                if kind == ".out" and name not in self._workers:
+                    self._workers[name] = _Worker(self._folder, name)
         for worker in self._workers.values():
             worker.send(None)
 
