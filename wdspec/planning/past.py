@@ -36,7 +36,7 @@ class Past:
     """The description of its order, as JSON text."""
 
     def plan(self, now: Plan) -> Plan:
-        """Return the plan of this spec, with the sources of the plan of now, which may lack some."""
+        """Return the plan of this spec, with the sources of the current plan, which may lack some."""
         order = json.loads(self.order)
         drawn = plan_of(order, [source.name for source in now.sources])
         sources = (_source_as(source, order["sources"].get(source.name)) for source in now.sources)

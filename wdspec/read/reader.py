@@ -158,7 +158,7 @@ class Reader:
     def one_by_one(self, step: int, stride: int) -> Iterator[Sample]:
         """Yield the samples of global batches J, J + stride, …, if `is_one_by_one`. After each, the slot is past it.
 
-        The caller reports errors to `fail`, unlike for `batch`.
+        The caller reports errors to `fail`, unlike for `micro_batches`.
         """
         if self._failure is not None:
             raise self._failure
@@ -198,7 +198,8 @@ class Reader:
     def fail(self, error: BaseException) -> None:
         """Close all open shards after an error, by which a batch is lost.
 
-        The slots are past the batch or within it. Until `restore`, `batch` raises the error again, and `table` fails.
+        The slots are past the batch or within it. Until `restore`, `micro_batches` raises the error again, and `table`
+        fails.
         """
         self.close()
         self._failure = error if isinstance(error, Exception) else UsageError(_INTERRUPTED)

@@ -23,10 +23,10 @@ _SHARE, _BITS = struct.Struct("<d"), struct.Struct("<q")
 
 
 class Reading(NamedTuple):
-    """By which plan sections are read that begin before a step: that of the spec of now, or of an earlier one."""
+    """By which plan sections are read that begin before a step: that of the current spec, or of an earlier one."""
 
     until: float
-    """J of the first step that is read by the next one; infinite for that of now."""
+    """J of the first step that is read by the next one; infinite for the last one."""
     plan: Plan
     sources: Sequence[LiveSource]
     draws: Draws | ScheduledDraws
@@ -68,7 +68,7 @@ class Readings:
 
     Args:
         earlier: those of earlier specs, in order.
-        now: that of the spec of now.
+        now: that of the current spec.
     """
 
     def __init__(self, earlier: Sequence[Reading], now: Reading) -> None:
@@ -127,9 +127,9 @@ class SectionDraws:
         return self._readings.resume(self._worker, place)
 
     def end(self) -> None:
-        """Read what follows by the spec of now, since no later section begins by an earlier one.
+        """Read what follows by the current spec, since no later section begins by an earlier one.
 
-        So the state of the sources between two sections is that of the spec of now.
+        So the state of the sources between two sections is that of the current spec.
         """
         if self.current.reading is not self._readings.now:
             self.draw(Begun(-1, self._readings.now, None))

@@ -1,6 +1,6 @@
 """From the states of slots in a saved state to those with which a run resumes, perhaps after its spec was changed.
 
-A plain mix continues at once by the spec of now. A section that is open, a window or the input of a stage, is finished
+A plain mix continues at once by the current spec. A section that is open, a window or the input of a stage, is finished
 as it began, so its slot keeps its states until then. A section that cannot be finished, since a source is gone or the
 batches are planned in another way, is given again from its start: nothing is lost, and the samples that are repeated
 are reported.
@@ -217,7 +217,7 @@ class Resume:
         return states[self._old[companion.name]] if is_same else StreamState()
 
     def _by_now(self, slot: int, source: SourcePlan, state: StreamState, old: Description) -> StreamState:
-        """Return the state with which a source resumes by the spec of now, after it was read by an old one."""
+        """Return the state with which a source resumes by the current spec, after it was read by an old one."""
         if source.name not in self._old:
             return state
         written = old["sources"].get(source.name)
@@ -243,7 +243,7 @@ class Resume:
         return with_shares(place, live[0], tops_of(self._run.plan)) if live else place
 
     def _past_of(self, slot: int, place: StreamState) -> Past | None:
-        """Return the earlier spec by which a section began; None if it is that of now."""
+        """Return the earlier spec by which a section began; None if it is the current one."""
         step = place.last * self._workers + slot % self._workers
         return next((past for past in self.past if step < past.until), None)
 

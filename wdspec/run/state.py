@@ -297,9 +297,9 @@ WORKER_FORMAT = "wdspec-worker-state"
 _NO_STEPS = StepRanges().as_text()
 """`skip` of a state without skipped steps."""
 NO_SHARES = shares_as_text(())
+"""`shares` of a state without shares set at run time."""
 _UNSET = {"shares": NO_SHARES, "skip": _NO_STEPS, "past": None}
 """What the training loop may set, as a state says that nothing is."""
-"""`shares` of a state without shares set at run time."""
 
 
 def check_undamaged(state: Any) -> None:
