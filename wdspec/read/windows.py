@@ -288,8 +288,7 @@ class WindowPlanner:
     def of(cls, spec: Spec) -> WindowPlanner:
         """Return the planner of a spec whose batches are planned from windows."""
         assert spec.batch is not None, "the spec has a batch"
-        mixes = (spec.mix, *(mix.mix for source in spec.dataset for mix in source.mixes))
-        in_cost = any(mix.shares_in != "samples" for mix in mixes)
+        in_cost = any(mix.shares_in != "samples" for mix in spec.mixes)
         return cls(spec.batch, spec.costs, spec.folder, in_cost, token_fields(spec))
 
     @property

@@ -74,8 +74,7 @@ class Run:
         """The mean cost of a sample of each source, if shares are in cost; otherwise empty."""
         costs = {source.name: source.mean_cost for source in self.spec.sources}
         means = [costs[source.name] for source in self.plan.sources]
-        mixes = [self.spec.mix, *(mix.mix for source in self.spec.dataset for mix in source.mixes)]
-        in_cost = any(mix.shares_in != "samples" for mix in mixes)
+        in_cost = any(mix.shares_in != "samples" for mix in self.spec.mixes)
         return (
             tuple(float(mean) for mean in means if mean is not None) if in_cost and None not in means else ()
         )

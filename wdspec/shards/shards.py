@@ -226,8 +226,7 @@ def read_measurements(spec: Spec) -> Measurements | None:
 
 def _compare_with_measurements(spec: Spec, lists: Mapping[str, UrlSequence]) -> None:
     """Warn if shares follow sizes that were measured for other shards than the listed ones."""
-    mixes = (spec.mix, *(each.mix for source in spec.dataset for each in source.mixes))
-    if all(mix.by in ("shards", "equal") for mix in mixes):
+    if all(mix.by in ("shards", "equal") for mix in spec.mixes):
         return
     measurements = read_measurements(spec)
     for source in spec.sources:

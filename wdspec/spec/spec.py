@@ -664,6 +664,11 @@ class Spec(Tabular, Discreet):
         return tuple(leaf for source in self.dataset for leaf in source.leaves)
 
     @property
+    def mixes(self) -> tuple[MixOptions, ...]:
+        """How the sources are mixed, then those of each nested mix, depth first."""
+        return (self.mix, *(nested.mix for source in self.dataset for nested in source.mixes))
+
+    @property
     def collections(self) -> tuple[Source, ...]:
         """All sources with shards: those of the mix, then those of companions."""
         return (*self.sources, *self.companions.values())
@@ -686,8 +691,7 @@ class Spec(Tabular, Discreet):
     @property
     def needs_costs(self) -> bool:
         """Whether the mean cost of samples must be known, for shares or for an epoch in tokens."""
-        mixes = (self.mix, *(each.mix for source in self.dataset for each in source.mixes))
-        return any(mix.needs_costs for mix in mixes) or (
+        return any(mix.needs_costs for mix in self.mixes) or (
             self.epoch is not None and self.epoch.tokens is not None
         )
 
