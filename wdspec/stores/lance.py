@@ -256,7 +256,7 @@ def _uri_of(folder: str) -> str:
     scheme = scheme_of(folder)
     if scheme == "file":
         return path_of_file_url(folder)
-    aliases = {"s3a": "s3", "gcs": "gs", "abfs": "az", "abfss": "abfss"}
+    aliases = {"s3a": "s3", "gcs": "gs", "abfs": "az"}
     return folder if scheme not in aliases else aliases[scheme] + folder[len(scheme) :]
 
 
