@@ -114,3 +114,22 @@ def test_the_processes_of_a_job_have_one_thread_each_unless_the_user_sets_it(mon
         assert [outcome for _, outcome in engine.run(torch_threads, [0], str)] == [(expected, str(expected))]
     finally:
         engine.close()
+
+
+@pytest.mark.parametrize(("every", "saves"), [(-1.0, [1, 2, 2]), (1e9, [2])])
+def test_what_a_job_has_collected_is_saved_from_time_to_time_and_at_the_end(monkeypatch, every, saves):
+    monkeypatch.setattr("wdspec.jobs.job.SAVE_EVERY", every)
+
+    class Job(ShardJob):
+        def __init__(self):
+            self.found, self.saved = [], []
+
+        def take(self, task, outcome):
+            self.found.append(outcome)
+
+        def keep(self):
+            self.saved.append(len(self.found))
+
+    job = Job()
+    job.run_tasks(double, [1, 2], LocalEngine(0))
+    assert job.saved == saves

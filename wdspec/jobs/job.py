@@ -41,7 +41,8 @@ T = TypeVar("T", bound="ShardTask")
 R = TypeVar("R")
 V = TypeVar("V")
 
-
+SAVE_EVERY = 30.0
+"""What a job has collected is saved about every this many seconds."""
 _turn = PerProcess(threading.RLock)
 """Held by the thread to which the random generators are lent: the threads of a Dask worker share them."""
 
@@ -222,7 +223,7 @@ class ShardJob(Generic[T, R]):
         raise NotImplementedError
 
     def keep(self) -> None:
-        """Save the collected outcomes; called at the end of the job, also after an error."""
+        """Save the collected outcomes; called from time to time, and at the end of the job, also after an error."""
 
     def run_tasks(
         self, do: Callable[[T], R], tasks: Sequence[T], engine: Engine, *, retries: int = 0
@@ -238,7 +239,7 @@ class ShardJob(Generic[T, R]):
         bars = progress(self.title, len(tasks), drawn=bool(tasks), **self.columns())
         with termination_ends_in_order(), bars as bar:
             try:
-                left = []
+                left, saved = [], time.monotonic()
                 for task in tasks:
                     if self.is_done(task):
                         bar.advance()
@@ -261,6 +262,9 @@ class ShardJob(Generic[T, R]):
                                 waiting[id(task)] = task, outcome
                             else:
                                 self.take(task, outcome)
+                            if time.monotonic() - saved > SAVE_EVERY:
+                                self.keep()
+                                saved = time.monotonic()
                             if isinstance(outcome, ShardFailed) and self.reports_failures:
                                 again = "" if is_final else "; will be retried"
                                 bar.note(f"failed: {task.shard.text}: {outcome.cause}{again}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
@@ -22,8 +21,6 @@ from wdspec.storage.storage import Storage
 from wdspec.stores.store import ObjectStat
 from wdspec.urls.urls import ShardRun, UrlSequence
 
-SAVE_EVERY = 30.0
-"""Checksums are saved about every this many seconds."""
 _BLOCK = 1 << 20
 
 
@@ -277,18 +274,14 @@ class _HashJob(ShardJob[_HashTask, str | Exception]):
     def __init__(self, source: str, found: list[str | None], save: Callable[[], None] = lambda: None) -> None:
         self.title = f"reading {source}"
         self._found, self._save = found, save
-        self._saved = time.monotonic()
 
     def take(self, task: _HashTask, outcome: str | Exception | ShardFailed) -> None:
         if not isinstance(outcome, str):
             _raise(task, outcome)
         self._found[task.number] = outcome
-        if time.monotonic() - self._saved > SAVE_EVERY:
-            self.keep()
 
     def keep(self) -> None:
         self._save()
-        self._saved = time.monotonic()
 
 
 def _ask_store(

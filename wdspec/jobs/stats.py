@@ -6,7 +6,6 @@ describes the file, and how a spec uses its numbers.
 
 from __future__ import annotations
 
-import time
 import warnings
 from array import array
 from collections import Counter
@@ -69,9 +68,6 @@ from wdspec.stores.object_requests import SEGMENT, count_requests
 from wdspec.stores.outputs import save
 from wdspec.stores.store import ObjectStat
 from wdspec.urls.urls import ShardUrl
-
-SAVE_EVERY = 30.0
-"""The file is saved about every this many seconds."""
 
 
 @dataclass(frozen=True)
@@ -214,7 +210,6 @@ class StatsJob(ShardJob[MeasureTask, MeasuredShard]):
     def run(self, engine: Engine) -> None:
         """Measure the tasks; save the file from time to time and at the end. Closes the engine."""
         self._samples = self._bytes = 0
-        self._saved = time.monotonic()
         self.run_tasks(measure_shard, self.tasks, engine)
         self.faults.sort()
 
@@ -232,9 +227,6 @@ class StatsJob(ShardJob[MeasureTask, MeasuredShard]):
             self._known[task.source][task.shard.text] = outcome
             self._samples += outcome.samples
             self._bytes += outcome.bytes
-        if time.monotonic() - self._saved > SAVE_EVERY:
-            self.keep()
-            self._saved = time.monotonic()
 
     def keep(self) -> None:
         text = self.measurements().text
