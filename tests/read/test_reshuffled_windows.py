@@ -16,6 +16,7 @@ from wdspec.cli.explain import explain
 from wdspec.cli.preview import preview
 from wdspec.cli.simulate import simulate
 from wdspec.cli.state import state as state_command
+from wdspec.planning import epochs
 from wdspec.testing import assert_resumable
 
 COST = {"cost": "txt.length", "max_cost": 40, "window": 9, "padded": False, "collate": {"txt": "list"}}
@@ -229,6 +230,7 @@ def test_a_resumed_run_plans_no_epoch_before_that_of_its_state(tmp_path, monkeyp
             list(loader)
         list(itertools.islice(loader, 4))
         state, expected = loader.state_dict(), [batch["__key__"] for batch in loader]
+    epochs._epoch.cache_clear()  # which keeps the last plans for other loaders of this process
     with wdspec.loader(spec, num_workers=0) as loader:
         planned, plan_epoch = [], type(loader.plan.finite).plan_epoch
         monkeypatch.setattr(

@@ -510,7 +510,8 @@ class Batch(values.Model):
     @property
     def remedy_for_long(self) -> str:
         """What to do about a sample that exceeds the limits alone."""
-        can_be_cut = self.pack is not None and not self.limits and self.pack.pad_to_multiple_of == 1
+        is_length = self.pack is not None and self.cost is None and self.pack.pad_to_multiple_of == 1
+        can_be_cut = is_length and not self.limits
         others = "`drop`, `truncate` or `split`" if can_be_cut else "`drop`"
         return f"raise it, or set `overlong` to {'`drop` or `alone`' if self.pack is None else others}"
 
