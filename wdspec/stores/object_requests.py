@@ -33,7 +33,6 @@ later one is 4 times as large."""
 SIDES = 3
 """Parallel requests."""
 _CHUNK = 512 * 1024
-_NAP = 0.002
 
 Ask = Callable[[int, int], AsyncIterator[bytes]]
 """The bytes of an object between two offsets, as they arrive, in the event loop."""
@@ -80,6 +79,8 @@ class SegmentedBody:
     ) -> None:
         self._ask, self._loop, self._total, self._timeout = ask, loop, total, timeout
         self._arrived = threading.Condition()
+        self._room, self._is_full = asyncio.Event(), False
+        """Set in the event loop once there may be room; and whether a request waits for that."""
         self._segments: deque[_Segment] = deque()
         self._next, self._size = start, first_end(start) - start
         self._held = 0
@@ -110,6 +111,7 @@ class SegmentedBody:
         self._closed = True
         with self._arrived:
             self._arrived.notify_all()
+            self._wake()
 
     def _has_room(self) -> bool:
         return not self._segments or share() >= 2 * SEGMENT
@@ -136,13 +138,22 @@ class SegmentedBody:
                 data = segment.chunks.popleft()
                 self._held -= len(data)
                 segment.held -= len(data)
+                self._wake()
                 return data
         if segment.error is not None:
             raise segment.error
         if segment.missing:
             raise TransientError(f"the bytes stopped {segment.missing} before the end of an answer")
-        self._segments.popleft()
+        with self._arrived:
+            self._segments.popleft()
+            self._wake()  # the next segment may hold more, as the first one
         return b""
+
+    def _wake(self) -> None:
+        """Let requests that wait look for room again; the caller holds the lock."""
+        if self._is_full:
+            self._is_full = False
+            self._loop.call_soon_threadsafe(self._room.set)
 
     async def _pump(self, segment: _Segment, coming: AsyncIterator[bytes]) -> None:
         try:
@@ -153,8 +164,8 @@ class SegmentedBody:
                     segment.missing -= len(chunk)
                     self._held += len(chunk)
                     self._arrived.notify_all()
-                while not self._closed and self._is_ahead(segment):
-                    await asyncio.sleep(_NAP)
+                while self._must_wait(segment):
+                    await self._room.wait()
         except BaseException as error:
             segment.error = error
             if not isinstance(error, Exception):
@@ -163,6 +174,15 @@ class SegmentedBody:
             with self._arrived:
                 segment.done = True
                 self._arrived.notify_all()
+
+    def _must_wait(self, segment: _Segment) -> bool:
+        """Whether a segment waits for its reader, which then sets `_room`."""
+        with self._arrived:
+            if self._closed or not self._is_ahead(segment):
+                return False
+            self._is_full = True
+            self._room.clear()
+            return True
 
     def _is_ahead(self, segment: _Segment) -> bool:
         """Whether it holds more than its share. The segment that is read first must never wait for later ones."""
