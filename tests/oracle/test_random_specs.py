@@ -344,6 +344,24 @@ ONCE_WRONG = {
         ],
         "steps": 24,
     },
+    "two changes of a plain mix between which a slot reads nothing": {
+        "spec": {
+            "dataset": [
+                {"name": "a", "shards": "a-{000..004}.tar", "order": "sequential", "shuffle": 0},
+                {"name": "raw", "shards": "e-{000..001}.tar"},
+            ],
+            "mix": {"by": "equal"},
+            "batch": {"size": 2, "ragged": "list"},
+            "elastic": {"ranks": 2, "workers": 3},
+            "defaults": {"shuffle": 2, "interleave": 3, "extensions": "txt"},
+        },
+        "legs": [
+            {},
+            {"origin": 0, "cut": 2, "change": "weight 8"},
+            {"origin": 1, "cut": 3, "change": "seed 2"},
+        ],
+        "steps": 12,
+    },
     "a key of the mix that changes no share": {
         "spec": {
             "dataset": [

@@ -308,9 +308,10 @@ class Model:
             self._parts = [None] * self.begun
         if self._pass is not None or old._pass is not None:
             return
-        for place in old._older:  # also where the older spec has read nothing, it was changed to that one
-            old.slot(*place)
-        self._older = dict(old._slots)
+        if old.slot_kind is not Slot:
+            for place in old._older:  # what is open changed there, also where that spec has read nothing
+                old.slot(*place)
+        self._older = {**old._older, **old._slots}
         self._skips = set(old._skips)
         if self.constant_shares == old.constant_shares:
             self._live = list(old._live)
