@@ -59,7 +59,7 @@ class Resume:
         now: Description,
         allow_changed: bool,
     ) -> None:
-        self._state, self._run, self._before, self._now = state, run, before, now
+        self.state, self.run, self.before, self._now = state, run, before, now
         self._allow_changed, self._has_changed = allow_changed, before != now
         self._workers = run.plan.topology.workers
         count = len(before["sources"]) + len(before.get("companions", ()))
@@ -82,19 +82,19 @@ class Resume:
         if "pass" in self._now:
             if self._has_changed:
                 warn_user(self._describe_changed_pass())
-            if "pass" not in self._before or self._starts_like_the_first_epoch:
+            if "pass" not in self.before or self._starts_like_the_first_epoch:
                 return {}
-        if "pass" in self._before and "pass" not in self._now:
+        if "pass" in self.before and "pass" not in self._now:
             warn_user("the state is of a pass, and this is none: all sources start at their first samples")
-            fresh, read = pack_slot([StreamState()] * len(self._run.state_names)), self._state["batch"]
+            fresh, read = pack_slot([StreamState()] * len(self.run.state_names)), self.state["batch"]
             numbers = range(min(read, self._workers))
-            return {rank * self._workers + k: fresh for rank in self._run.canonical_ranks for k in numbers}
-        read_here = self._read_slots(self._run.canonical_ranks, reads)
+            return {rank * self._workers + k: fresh for rank in self.run.canonical_ranks for k in numbers}
+        read_here = self._read_slots(self.run.canonical_ranks, reads)
         slots = {slot: pack_slot(self._resume(slot, states)) for slot, states in read_here}
         self._forget_past()
         for reason, count in self._reasons.items():
             warn_user(
-                f"{count:,} of {len(slots):,} slots were inside {name_of_section(self._before)}, which cannot be "
+                f"{count:,} of {len(slots):,} slots were inside {name_of_section(self.before)}, which cannot be "
                 f"finished as it began, because {reason}: they resume at its start, so samples are repeated"
             )
         return slots
@@ -102,8 +102,8 @@ class Resume:
     @property
     def _starts_like_the_first_epoch(self) -> bool:
         """Whether an epoch starts here that is the same as all others, also in its companions."""
-        timeline, step = self._run.plan.timeline, self._state["batch"]
-        return timeline.is_pass and not self._state["given"] and timeline.begin(step) == step
+        timeline, step = self.run.plan.timeline, self.state["batch"]
+        return timeline.is_pass and not self.state["given"] and timeline.begin(step) == step
 
     @property
     def place(self) -> tuple[int, int]:
@@ -111,7 +111,7 @@ class Resume:
 
         If a pass that reshuffles has changed, its epoch begins anew: what was read of it does not follow from J.
         """
-        step, given = self._state["batch"], self._state["given"]
+        step, given = self.state["batch"], self.state["given"]
         if not self._has_changed or not self._now.get("pass", {}).get("reshuffle"):
             return step, given
         number, first = self._epoch
@@ -120,21 +120,21 @@ class Resume:
     @property
     def timeline(self) -> Timeline:
         """The timeline from there on."""
-        timeline = self._run.plan.timeline
+        timeline = self.run.plan.timeline
         return timeline if timeline.start is None else timeline.from_start(*self._epoch)
 
     @property
     def _epoch(self) -> tuple[int, int]:
         """The number of the epoch of a state, by the spec that saved it, and J of its first step."""
-        if "epoch" in self._state:
-            number, first = self._state["epoch"]
+        if "epoch" in self.state:
+            number, first = self.state["epoch"]
             return number, first
-        length = self._before.get("pass", self._now["pass"])["batches"]
-        number = self._state["batch"] // length
+        length = self.before.get("pass", self._now["pass"])["batches"]
+        number = self.state["batch"] // length
         return number, number * length
 
     def _describe_changed_pass(self) -> str:
-        step = self._state["batch"]
+        step = self.state["batch"]
         if not self._now["pass"].get("reshuffle"):
             return (
                 f"the pass has changed since the state was saved: it continues with global batch {step:,}, and "
@@ -142,11 +142,11 @@ class Resume:
             )
         epoch, first = self._epoch
         read = step - first
-        if not read and not self._state["given"]:
+        if not read and not self.state["given"]:
             return f"the pass has changed since the state was saved: it continues with epoch {epoch}"
         return (
             f"the pass has changed since the state was saved, so epoch {epoch} begins anew: the samples of its "
-            f"first {read + bool(self._state['given']):,} steps may be repeated"
+            f"first {read + bool(self.state['given']):,} steps may be repeated"
         )
 
     def count_open(self) -> Counter[str]:
@@ -155,8 +155,8 @@ class Resume:
         Only slots of which the state says something are counted.
         """
         counts: Counter[str] = Counter()
-        if self._sections and "pass" not in self._before:
-            for slot, states in self._read_slots(ranks_of(self._state)):
+        if self._sections and "pass" not in self.before:
+            for slot, states in self._read_slots(ranks_of(self.state)):
                 places = self._places(slot, states)
                 if any(place.ordinal for place in places):
                     counts[self._why_not(slot, places) or ""] += 1
@@ -165,7 +165,7 @@ class Resume:
     def count_windows(self) -> tuple[int, int]:
         """Return how many windows the slots in the state have begun, and how many of them are open and get finished."""
         begun = unfinished = 0
-        for slot, states in self._read_slots(ranks_of(self._state)):
+        for slot, states in self._read_slots(ranks_of(self.state)):
             places = self._places(slot, states)
             is_open = bool(places[-1].ordinal) and self._why_not(slot, places) is None
             begun, unfinished = begun + places[-1].turn + is_open, unfinished + is_open
@@ -176,7 +176,7 @@ class Resume:
     ) -> Iterator[tuple[int, list[StreamState]]]:
         """Yield the slots of these canonical ranks of which the state says something, with their states."""
         for rank in ranks:
-            for worker, states in enumerate(read_entry(self._state, rank, self._workers, reads)):
+            for worker, states in enumerate(read_entry(self.state, rank, self._workers, reads)):
                 if states is not None:
                     yield rank * self._workers + worker, states
 
@@ -186,17 +186,17 @@ class Resume:
 
     def _resume(self, slot: int, states: Sequence[StreamState]) -> list[StreamState]:
         """Return the states of a slot to resume with."""
-        places, sources = self._places(slot, states), self._run.plan.sources
+        places, sources = self._places(slot, states), self.run.plan.sources
         begun = next((place for place in places if place.ordinal), None)
         reason = self._why_not(slot, places)
         own = [states[self._old[each.name]] if each.name in self._old else StreamState() for each in sources]
-        companions = [self._companions_by_now(each, states) for each in self._run.plan.companions]
+        companions = [self._companions_by_now(each, states) for each in self.run.plan.companions]
         past = None if begun is None else self._past_of(slot, begun)
-        order = self._before if past is None else json.loads(past.order)
+        order = self.before if past is None else json.loads(past.order)
         if begun is not None and reason is None:
             read = order["sources"]
             own = [
-                state if each.name in read else self._by_now(slot, each, state, self._before)
+                state if each.name in read else self._by_now(slot, each, state, self.before)
                 for each, state in zip(sources, own, strict=True)
             ]
             return [*own, *companions, *map(self._finish, places)]
@@ -204,16 +204,16 @@ class Resume:
             self._reasons[reason] += 1
         own = [self._by_now(slot, each, state, order) for each, state in zip(sources, own, strict=True)]
         own += companions
-        if kinds_of_sections(self._before) != kinds_of_sections(self._now):
-            return [*own, *(StreamState() for _ in self._run.state_names[len(own) :])]
+        if kinds_of_sections(self.before) != kinds_of_sections(self._now):
+            return [*own, *(StreamState() for _ in self.run.state_names[len(own) :])]
         return [*own, *(StreamState(place.turn) for place in places)]
 
     def _companions_by_now(self, companion: CompanionPlan, states: Sequence[StreamState]) -> StreamState:
         """Return the state with which a stream of companions resumes: from its beginning if it is another one now."""
         name, who = f"{companion.owner}/{companion.field}", {"chance": 0, "count": 0}
-        orders = self._before, self._now
+        orders = self.before, self._now
         before, now = ({**each.get("companions", {}).get(name, {}), **who} for each in orders)
-        is_same = before == now and self._before["seed"] == self._now["seed"]
+        is_same = before == now and self.before["seed"] == self._now["seed"]
         return states[self._old[companion.name]] if is_same else StreamState()
 
     def _by_now(self, slot: int, source: SourcePlan, state: StreamState, old: Description) -> StreamState:
@@ -233,14 +233,14 @@ class Resume:
 
         With the turn at which it began, its shares, and whether its window was planned whole.
         """
-        if self._state["version"] == VERSION or not place.ordinal:
+        if self.state["version"] == VERSION or not place.ordinal:
             return place
         worker = slot % self._workers
         if place.last < 0:  # a stage, which has read all of its input by the spec of the state
-            return place._replace(last=max(0, (self._state["batch"] - 1 - worker) // self._workers))
+            return place._replace(last=max(0, (self.state["batch"] - 1 - worker) // self._workers))
         place = place._replace(end=PLANNED_WHOLE)
         live = [each for each in self._live if each.start <= place.last * self._workers + worker][-1:]
-        return with_shares(place, live[0], tops_of(self._run.plan)) if live else place
+        return with_shares(place, live[0], tops_of(self.run.plan)) if live else place
 
     def _past_of(self, slot: int, place: StreamState) -> Past | None:
         """Return the earlier spec by which a section began; None if it is the current one."""
@@ -256,8 +256,8 @@ class Resume:
             reason = why_not_finished(json.loads(past.order), self._now)
             if reason is not None:
                 return reason
-            is_flat = all(source.top == source.name for source in self._run.plan.sources)
-            if place.stretches and not (is_flat and self._run.spec.mix.shares_in == "samples"):
+            is_flat = all(source.top == source.name for source in self.run.plan.sources)
+            if place.stretches and not (is_flat and self.run.spec.mix.shares_in == "samples"):
                 return "shares were set at run time in a mix of mixes, or of costs"
         return None
 
@@ -267,7 +267,7 @@ class Resume:
         Its sources have the numbers of the run. If its samples have other costs now, it may be given again.
         """
         names = [*self._old]
-        numbers = {source.name: number for number, source in enumerate(self._run.plan.sources)}
+        numbers = {source.name: number for number, source in enumerate(self.run.plan.sources)}
         stretches = (Stretch(numbers[names[number]], *rest) for number, *rest in place.stretches)
         place = place._replace(stretches=tuple(stretches))
         may_repeat = self._allow_changed and place.ordinal and place.end
@@ -275,10 +275,10 @@ class Resume:
 
     def _forget_past(self) -> None:
         """Forget earlier specs by which no open section began, if the state says so of all ranks."""
-        ranks = range(self._run.plan.topology.ranks)
+        ranks = range(self.run.plan.topology.ranks)
         if not self._sections:
             self.past = ()
-        elif self.past and ranks_of(self._state) == [*ranks]:
+        elif self.past and ranks_of(self.state) == [*ranks]:
             used = {
                 self._past_of(slot, place)
                 for slot, states in self._read_slots(ranks)
@@ -317,20 +317,7 @@ def describe_passes(
     size, counts = plan.batching.global_size, {each.name: len(each.shards) for each in plan.sources}
     at = Fraction(state["batch"])
     if plan.batching.windowed:
-        begun, unfinished = Resume(state, run, before, now, allow_changed=True).count_windows()
-        at, given = of_ranks * begun / plan.topology.ranks, samples_given(state)
-        # Open windows are finished as they began. What sources give is what they leave, unless some is dropped later.
-        ahead = of_ranks * unfinished * plan.batching.per_slot
-        left = min(ahead, max(Fraction(0), at * size - sum(samples.values())))
-        shares = [each for each in plan_of(before, list(before["sources"])).segments if each.start <= at][
-            -1
-        ].shares
-        for name, share in zip(before["sources"], shares, strict=True):
-            parts = run.parts.get(name)
-            if parts is not None and not parts.drops_decoded and not parts.errors.skip:
-                samples[name] = of_ranks * int(given[name].sum()) + ahead * share
-            else:
-                samples[name] = samples.get(name, Fraction(0)) + left * share
+        at = _add_open_windows(samples, of_ranks, Resume(state, run, before, now, allow_changed=True))
     for source in spec.sources:
         if source.name not in {each.source for each in plan.exhausted} or not source.samples:
             continue
@@ -340,6 +327,33 @@ def describe_passes(
         same = before["sources"].get(source.name, {}).get("max_passes") == source.max_passes
         was = samples.get(source.name, Fraction(0))
         yield from _describe_passes_of(source, was, counted, Fraction(4 * plan.topology.slots), same)
+
+
+def _add_open_windows(samples: dict[str, Fraction], of_ranks: Fraction, resume: Resume) -> Fraction:
+    """Add what is left of open windows, which are finished as they began, to the samples that were received.
+
+    Args:
+        samples: source -> its samples that were received; changed.
+        of_ranks: how many times the ranks in the state all ranks are.
+        resume: how the slots resume.
+
+    Returns:
+        J of the first window that is not open yet, as the mean over the ranks.
+    """
+    run, state, before = resume.run, resume.state, resume.before
+    begun, unfinished = resume.count_windows()
+    at = of_ranks * begun / run.plan.topology.ranks
+    ahead = of_ranks * unfinished * run.plan.batching.per_slot
+    left = min(ahead, max(Fraction(0), at * run.plan.batching.global_size - sum(samples.values())))
+    segments = plan_of(before, list(before["sources"])).segments
+    shares, given = [each for each in segments if each.start <= at][-1].shares, samples_given(state)
+    for name, share in zip(before["sources"], shares, strict=True):
+        parts = run.parts.get(name)
+        if parts is not None and not parts.drops_decoded and not parts.errors.skip:
+            samples[name] = of_ranks * int(given[name].sum()) + ahead * share
+        else:  # some of what was given was dropped later
+            samples[name] = samples.get(name, Fraction(0)) + left * share
+    return at
 
 
 def _describe_passes_of(
