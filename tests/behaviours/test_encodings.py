@@ -63,6 +63,7 @@ def test_a_class_that_is_no_integer_is_shown(tmp_path):
     (tmp_path / "s.yaml").write_text(SHARD)
     said = "".join(within(*HEAD, folder=tmp_path, code=1))
     assert "cannot decode as cls: b'1.5' is not an integer, which consists of digits" in said
+    assert "write `decode: {cls: txt}`, and the step `label` makes their numbers" in said
 
 
 def test_a_last_line_that_is_cut_within_a_character_is_truncated(tmp_path):

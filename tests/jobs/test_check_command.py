@@ -596,3 +596,13 @@ def test_a_shard_whose_process_was_killed_is_reported(folder, monkeypatch):
     assert [(each.code, each.source, each.shard, each.message) for each in report.problems] == [
         ("D102", "a", "a-002.tar", "killed")
     ]
+
+
+def test_sources_with_different_fields_are_said_in_one_line(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"txt": "a"}\n' * 4)
+    (tmp_path / "b.jsonl").write_text('{"other": "a"}\n' * 4)
+    (tmp_path / "s.yaml").write_text(
+        "dataset: [{name: a, shards: a.jsonl}, {name: b, shards: b.jsonl}]\nbatch: 2\n"
+    )
+    said = "".join(within("check", "s.yaml", folder=tmp_path, code=1))
+    assert "cannot be batched: a: txt; b: other; perhaps: in b: rename: {txt: other}" in said

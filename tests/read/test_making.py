@@ -426,3 +426,12 @@ def test_the_result_of_a_step_is_not_proposed_for_what_it_is_made_from(tmp_path)
     with pytest.raises(wdspec.FieldError, match="no field 'animalz'") as caught:
         next(iter(wdspec.loader(spec, num_workers=0)))
     assert "Did you mean `animals`" not in str(caught.value)
+
+
+def test_the_only_other_column_is_proposed_for_a_field_that_a_sample_lacks(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"other": "a", "lang": "en"}\n')
+    spec = {"dataset": [{"shards": str(tmp_path / "a.jsonl")}], "fields": ["body", "lang"]}
+    with pytest.raises(wdspec.FieldError, match=r"write `rename: \{body: other\}`, or set"):
+        next(iter(wdspec.loader(spec, num_workers=0)))
+    spec["dataset"][0]["rename"] = {"body": "other"}
+    assert next(iter(wdspec.loader(spec, num_workers=0)))["body"] == "a"

@@ -55,6 +55,20 @@ def test_a_remedy_says_what_to_write(source, top, code, remedy):
     assert remedy in remedies(source, **top)[code]
 
 
+@pytest.mark.parametrize(
+    ("source", "top", "remedy"),
+    [
+        ({}, {"shares": {"a": "50%"}}, "write the share of a source in the source: `weight: 0.5`"),
+        ({"take": ["txt"]}, {}, "to choose fields, write `extensions: jpg txt`"),
+        ({"take": {"txt": "body"}}, {}, "to name them, `rename: {text: body}`"),
+        ({"take": 1000}, {}, "`limit: 1000` at the top level"),
+        ({"take": "wrong.text"}, {}, "write `make: {negative: {take: wrong.text}}`"),
+    ],
+)
+def test_an_unknown_key_is_read_by_its_value(source, top, remedy):
+    assert remedy in remedies(source, **top)["E201"]
+
+
 def test_the_remedies_work():
     assert not remedies({"make": {"n": {"label": 'fields["class"]', "names": ["a"]}}})
     assert not remedies({"where": 'json["from"] == 1'})

@@ -57,7 +57,10 @@ def one_line(cause: Exception, data: Any = b"") -> str:
     if isinstance(cause, UnicodeDecodeError):
         return describe_encoding(cause.object) or text
     if data and text.startswith("invalid literal for int()"):
-        return describe_encoding(data) or f"{data[:60]!r} is not an integer, which consists of digits"
+        return describe_encoding(data) or (
+            f"{data[:60]!r} is not an integer, which consists of digits; if these are names of classes, write `decode: "
+            "{cls: txt}`, and the step `label` makes their numbers"
+        )
     if not text or not isinstance(cause, (ValueError, OSError, EOFError)):
         text = f"{type(cause).__name__}: {text}".rstrip(": ")
     return text if len(text) <= 300 else f"{text[:300]}…"

@@ -349,6 +349,8 @@ class SampleFields:
             why = "`extensions` leaves out" if has_extensions else "nothing asks for"
             message += f". Samples also have {listed_fields(unread[:20])}, which {why}"
             dotted = next((suffix for suffix in unread if suffix.startswith(f"{name}.")), None)
+            if len(unread) == 1 and not (same or has_it):
+                dotted = unread[0]
             if dotted is not None and not has_extensions:
                 remedy = add_alternative(name, self.naming)
                 message = message.replace(remedy, f"write `rename: {{{name}: {dotted}}}`")

@@ -354,7 +354,8 @@ def _try_batch(collection: CheckedData, sources: list[CheckedSource]) -> Iterato
         names = ", ".join(dict.fromkeys(source.name for source in places.values()))
         problem = DataProblem.of(error, "batch", source=names)
         code = error.code if error.code in ("D231", "D232") else "D210"
-        yield DataProblem.at(code, problem.message, problem.source, next(iter(places)), problem.field)
+        message = "; ".join(map(str.strip, problem.message.splitlines())).replace(":;", ":")
+        yield DataProblem.at(code, message, problem.source, next(iter(places)), problem.field)
     except Exception as error:
         message = f"a function of `batch: {{collate: …}}` failed: {type(error).__name__}: {error}"
         yield DataProblem("D203", message, sources[0].name)

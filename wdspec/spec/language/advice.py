@@ -149,6 +149,10 @@ ADVICE = _by_word(
             "at the top level"
         ),
         "temperature": "it belongs in `mix`: `mix: {by: samples, temperature: 2}` makes shares more equal",
+        "shares": (
+            "write the share of a source in the source: `weight: 0.5`, or `probability`; shares that change in a run "
+            "are `mix: {schedule: [{at: 100_000, shares: {web: 0.5, books: 0.5}}]}`"
+        ),
         "balance": (
             "`mix: {by: equal}` gives sources equal shares; for equal classes, make each class a source, "
             "docs/cookbook/classes.md; `batch: {balance: …}` gives all ranks similar sums of an expression"
@@ -225,6 +229,8 @@ def advice_on(key: str, model: str, value: object) -> str:
         return "write the share of a source in the source: `weight: 0.5`, or `probability`"
     if key in ("share", "ratio", "fraction") and (meant := number_meant(value)) and str(value).endswith("%"):
         return f"write `probability: {meant}`, or relative shares: `weight: {str(value).strip(' %')}`"
+    if key == "take" and not isinstance(value, (int, float, str)):  # a list or a map
+        return "to choose fields, write `extensions: jpg txt`; to name them, `rename: {text: body}`"
     if key == "filter" and isinstance(value, str) and is_callable_name(value):
         return "did you mean `select`?"
     if key == "cost" and model == "Spec":

@@ -1160,6 +1160,8 @@ def step_meant(key: str, value: Any) -> str:
     first = value[0] if isinstance(value, list) and value else value
     if step is None or isinstance(first, (int, float)):  # `crop: 224` names no field
         return ""
+    if step == "take" and "." not in str(first):  # the fields, or the number of samples, to read
+        return ""
     known = value if step == key or isinstance(value, (dict, list)) or "." in str(value) else None
     return f"it is a step of `make`: {hint_of({step: known})}"
 
