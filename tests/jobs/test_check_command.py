@@ -606,3 +606,46 @@ def test_sources_with_different_fields_are_said_in_one_line(tmp_path):
     )
     said = "".join(within("check", "s.yaml", folder=tmp_path, code=1))
     assert "cannot be batched: a: txt; b: other; perhaps: in b: rename: {txt: other}" in said
+
+
+TOO_LONG = (
+    "a.jsonl: D202 the sample costs 9, and `max_cost` is 8; raise it, or set `overlong` to `drop` or `alone`"
+)
+
+
+@pytest.mark.parametrize(
+    ("keys", "said", "code"),
+    [
+        ("", TOO_LONG, 1),
+        (", overlong: alone", "1 shard checked: no problems", 0),
+        (", overlong: drop", "1 shard checked: no problems", 0),
+    ],
+)
+def test_a_sample_that_no_batch_can_have_is_an_error_as_in_training(tmp_path, keys, said, code):
+    (tmp_path / "a.jsonl").write_text(
+        "".join(f'{{"txt": "{"x" * length}"}}\n' for length in (3, 9, *[4] * 20))
+    )
+    batch = f"batch: {{cost: txt.length, max_cost: 8, window: 10{keys}, collate: {{txt: list}}}}\n"
+    (tmp_path / "s.yaml").write_text(f"dataset: [{{name: a, shards: a.jsonl}}]\n{batch}")
+    assert said in "".join(within("check", "s.yaml", folder=tmp_path, code=code))
+
+
+def test_a_made_field_that_is_longer_than_a_row_is_an_error(tmp_path):
+    (tmp_path / "a.jsonl").write_text("".join(f'{{"txt": "{"x" * length}"}}\n' for length in (3, 9, 4)))
+    (tmp_path / "steps.py").write_text(
+        "def ids(sample):\n    return {**sample, 'ids': list(sample['txt'].encode())}\n"
+    )
+    (tmp_path / "s.yaml").write_text(
+        "dataset: [{name: a, shards: a.jsonl}]\nmap: [{call: 'steps:ids', sets: ids}]\n"
+        "batch: {window: 10, pack: {fields: ids, length: 8}}\n"
+    )
+    said = "".join(within("check", "s.yaml", folder=tmp_path, code=1))
+    assert "D202 the sample has 9 elements of `ids`, and `length` of `pack` is 8" in said
+
+
+def test_other_limits_are_checked_anew(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"txt": "123456789"}\n' * 4)
+    batch = "batch: {cost: txt.length, max_cost: %d, window: 10, collate: {txt: list}}\n"
+    for most, code in ((9, 0), (8, 1), (9, 0)):
+        (tmp_path / "s.yaml").write_text(f"dataset: [{{name: a, shards: a.jsonl}}]\n{batch % most}")
+        within("check", "s.yaml", "--report", "kept.json", folder=tmp_path, code=code)

@@ -391,7 +391,8 @@ BY_FUNCTION = {"batch": {"cost": "m:cost", "max_cost": 9}}
 AFTER_MAP = {"batch": {"cost": "ids.length", "max_cost": 9}, "map": [{"call": "m:f", "sets": "ids"}]}
 GROUPS = {"batch": {"size": 4, "group_by": "txt"}}
 SHARED = {"mix": {"shares_in": "cost"}}
-SHARD, CONTENT, DECODED = "shard damage", "shard choice values", "shard damage choice values"
+SHARD, DECODED = "shard damage", "shard damage choice values"
+CONTENT = "shard choice values cost packing"
 CHOSEN, COSTS = "shard damage choice again", "shard damage choice cost"
 IN_A_PASS = frozenset({"epoch"})
 

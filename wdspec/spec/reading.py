@@ -98,7 +98,7 @@ def _own_values(holder: Source | Spec, step: str) -> dict[str, Any]:
 
 def digest_content(spec: Spec, source: Source, files: Mapping[str, str] = NO_FILES) -> str:
     """Return a digest of all that `wdspec check` finds in shards depends on."""
-    return _digest(describe_reading(spec, source, "shard choice values", files))
+    return _digest(describe_reading(spec, source, "shard choice values cost packing", files))
 
 
 def digest_shards(spec: Spec, source: Source) -> str:

@@ -38,7 +38,9 @@ from wdspec.jobs.job import (
     skip_columns,
 )
 from wdspec.read.error_budget import MIN_SAMPLES
+from wdspec.read.pass_count import has_windows
 from wdspec.read.transform import SourceParts, parts_of
+from wdspec.read.windows import WindowPlanner
 from wdspec.shards.lock import check_harmless
 from wdspec.shards.shards import Shards, check_readable, list_shards
 from wdspec.spec.language.values import SkipCause
@@ -273,6 +275,8 @@ class CheckJob(ShardJob[ShardLook, ShardFacts]):
         """
         parts = parts_of(spec, shards)
         parts = {name: _with_class_names(each) for name, each in parts.items()}
+        planner = WindowPlanner.of(spec) if has_windows(spec) and not is_other else None
+        mixed = [source.name for source in spec.sources]
         in_full = {name: frozenset(spread(len(urls), most)) for name, urls in shards.lists.items()}
         thorough = {
             name: replace(each, transform=replace(each.transform, thorough=True))
@@ -281,10 +285,10 @@ class CheckJob(ShardJob[ShardLook, ShardFacts]):
 
         def choose(source: Source, number: int, shard: ShardUrl) -> Mapping[str, Any] | None:
             is_read = number in in_full[source.name]
-            fields = {"in_full": is_read, "looks": looks, "is_other": is_other}
+            fields: dict[str, Any] = {"in_full": is_read, "looks": looks, "is_other": is_other}
+            fields["planner"] = planner if source.name in mixed else None
             return fields if is_read or not is_other else None
 
-        mixed = [source.name for source in spec.sources]
         sources = spec.sources if is_other else spec.collections
         for source in sources:
             checked = CheckedSource(source, parts[source.name], is_other, source.name in mixed)

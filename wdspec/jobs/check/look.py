@@ -37,6 +37,7 @@ from wdspec.read.error_budget import ErrorBudget, code_of, is_mistake
 from wdspec.read.left import PARTS
 from wdspec.read.shard import Piece
 from wdspec.read.transform import Process
+from wdspec.read.windows import WindowPlanner
 from wdspec.spec.language.decoders import library
 from wdspec.spec.language.options import Errors
 from wdspec.spec.language.samples import KeyRule
@@ -61,6 +62,8 @@ class ShardLook(ReadTask):
     """Whether to hash the brightness of images."""
     is_other: bool = False
     """Whether it belongs to the spec of `--against`."""
+    planner: WindowPlanner | None = None
+    """Measures the samples, for batches that are planned from windows."""
     known: tuple[int | None, str] | None = None
     """Its size and validator at an earlier check; if they are unchanged, it is not checked again."""
 
@@ -121,6 +124,9 @@ class _Reading:
         self._members: Blocks | None = None
         self._widths: TokenWidths | None = None
         self._lent: AbstractContextManager[object] = nullcontext()
+        self._weigh: Process | None = None
+        """Measures a raw sample and the decoded one; None is returned for one that no batch can have."""
+        self._sample: dict[str, Any] | None = None
 
     def run(self) -> None:
         """Ask the store for the shard, and read it."""
@@ -198,6 +204,8 @@ class _Reading:
         self._widths = TokenWidths.of(open.tokens, partial(self._add_at, "D365"))
         try:
             process, self._lent = look.build_process(budget)
+            if look.planner is not None:
+                self._weigh = look.planner.choose(look.parts, budget, lambda raw, index: self._sample)
         except Exception as error:
             self._add_mistake(error)
         piece, resumed, torn = Piece(look.shard), 0, False
@@ -257,7 +265,9 @@ class _Reading:
             self._at, errors, rejected = (raw["__key__"], offset), self._errors, by_where[0]
             try:
                 with self._lent:
-                    sample = process(raw, index)
+                    sample = self._sample = process(raw, index)
+                    if sample is not None and self._weigh is not None and self._weigh(raw, index) is None:
+                        sample = None
             except WdspecError as error:  # a mistake in the spec or its code: no sample can be read
                 if find_lack(error) is not None:
                     raise
