@@ -9,6 +9,7 @@ from click.testing import CliRunner
 from commandline import on_terminal, wdspec, within
 from shardmaking import write_shard, write_source
 
+from wdspec import loader
 from wdspec.advice.words import fields_in_words
 from wdspec.cli.explain import explain
 from wdspec.fields.samples import SampleFields
@@ -560,3 +561,29 @@ def test_classes_are_shown_with_all_names_that_sources_give_them(tmp_path):
     ]
     assert rows[4] == ["wide", "0", "n0"]
     assert len(rows) < 60
+
+
+@pytest.mark.parametrize("epoch", ["pass", "{pass: pad, reshuffle: true}", "{pass: drop, reshuffle: true}"])
+def test_a_pass_in_packed_rows_has_the_tokens_and_the_empty_rows_that_a_loader_gives(tmp_path, epoch):
+    lengths = [64 if number < 10 else 1 + number % 7 for number in range(30)]
+    (tmp_path / "a.jsonl").write_text("".join(f'{{"ids": {list(range(each))}}}\n' for each in lengths))
+    (tmp_path / "s.yaml").write_text(
+        f"epoch: {epoch}\ndataset: [{{name: a, shards: a.jsonl, mean_cost: {sum(lengths) / len(lengths):g}}}]\n"
+        "stats: stats.json\nbatch: {window: 20, pack: {fields: ids, length: 64}}\nelastic: {ranks: 2, workers: 2}\n"
+    )
+    within("stats", "s.yaml", folder=tmp_path)
+    said = json.loads(within("explain", "s.yaml", "--format", "json", folder=tmp_path)[0])
+    batches = list(loader(str(tmp_path / "s.yaml"), num_workers=0))  # one rank reads both
+    keys = {key for batch in batches for key in batch["__key__"]}
+    tokens = sum(lengths[int(key.partition("/")[2])] for key in keys)
+    if "drop" not in epoch:
+        assert len(keys) == 30
+        assert said["tokens"]["per_epoch"] == tokens
+        assert (count := sum(not any(batch["__mask__"]) for batch in batches))
+        assert (
+            f" = 30 samples, across all ranks, and {count} empty batches (`__mask__`)"
+            in within("explain", "s.yaml", folder=tmp_path)[0]
+        )
+    else:
+        assert abs(said["tokens"]["per_epoch"] - tokens) < 0.2 * tokens < 0.2 * sum(lengths)
+        assert any("W511 each epoch leaves out about" in each for each in said["warnings"])

@@ -33,8 +33,9 @@ from wdspec.base.amounts import join_names, pluralize, sum_known
 from wdspec.base.errors import MissingShardError, UsageError, WdspecError
 from wdspec.fields.samples import SampleFields
 from wdspec.formats.blocks import CHUNK, chunk_among
+from wdspec.planning.passes import WindowedPass
 from wdspec.planning.plan import Plan, SourcePlan, choose_batching, tokens_of_step
-from wdspec.planning.shares import shares_of_steps
+from wdspec.planning.shares import mean_tokens, shares_of_steps
 from wdspec.planning.topology import Seat, Topology, find_seat
 from wdspec.read.lean import MANY
 from wdspec.read.pass_count import with_counts
@@ -213,9 +214,11 @@ class Explanation:
     @property
     def is_epoch_estimated(self) -> bool:
         """Whether `epoch_samples` follows from windows, or from a part of the samples of a pass."""
-        is_pass = self.plan.finite is not None
+        finite = self.plan.finite
         selects = any(each.estimated and each.selected for each in self.active)
-        return self.epoch_samples is not None and (selects if is_pass else self.plan.batching.windowed)
+        is_cut = isinstance(finite, WindowedPass) and finite.part_given < 1
+        is_estimated = self.plan.batching.windowed if finite is None else selects or is_cut
+        return self.epoch_samples is not None and is_estimated
 
     @property
     def active(self) -> list[ExplainedSource]:
@@ -278,6 +281,9 @@ class Explanation:
         cut = all(source.tokens and source.tokens.length for source in spec.sources)
         if not (spec.counts_tokens or (cut and not plan.batching.windowed)):
             return None
+        if plan.finite is not None and self.epoch_samples is not None:
+            mean = self._mean_tokens
+            return None if mean is None else mean * self.epoch_samples / plan.timeline.length(0)
         if batch is not None and plan.batching.windowed and self.windows is not None:
             return self.windows.cost * plan.topology.ranks
         names = [source.name for source in plan.sources]
@@ -286,6 +292,17 @@ class Explanation:
             return float(tokens_of_step(spec, plan.batching, shares))
         except UsageError:  # the mean cost of a source is unknown
             return None
+
+    @property
+    def _mean_tokens(self) -> float | None:
+        """The mean number of tokens of a sample of a pass: as measured of all, or else in the first windows."""
+        shares = {each.name: Fraction(0) for each in self.spec.sources}
+        try:
+            return float(
+                mean_tokens(self.spec, shares | {each.name: Fraction(each.share) for each in self.active})
+            )
+        except UsageError:  # the mean cost of a source is unknown
+            return None if self.windows is None else self.windows.cost / self.windows.sizes[1]
 
     @cached_property
     def facts(self) -> Facts:
@@ -397,6 +414,8 @@ def explain_spec(
         slots = max(1, min(4, 8 // len(plan.sources)))
     epoch_samples = None if rounds is None else _samples_of(plan, rounds)
     if plan.finite is not None:
+        part = plan.finite.part_given if isinstance(plan.finite, WindowedPass) else 1.0
+        leaves = {name: replace(each, expected=each.expected * part) for name, each in leaves.items()}
         epoch_samples = sum(each.expected for each in leaves.values())
         shares = {name: each.expected / (epoch_samples or 1) for name, each in leaves.items()}
         leaves = {name: replace(each, share=shares[name]) for name, each in leaves.items()}

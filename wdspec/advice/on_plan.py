@@ -7,6 +7,7 @@ from math import ceil
 from wdspec.advice.facts import Advice, Advices, HeldMemory
 from wdspec.advice.measure import WindowFacts
 from wdspec.base.amounts import join_names, pluralize, size
+from wdspec.planning.passes import WindowedPass
 from wdspec.planning.plan import Plan
 from wdspec.planning.shares import shares_of_steps
 from wdspec.shards.shards import Shards
@@ -61,6 +62,12 @@ def rounded_epochs(spec: Spec, plan: Plan) -> Advices:
                 f"`drop` drops what does not fill a global batch of {size:,}",
                 "use smaller batches or fewer canonical ranks (`elastic`), or write `pass: pad`",
             )
+    if isinstance(finite, WindowedPass) and (lost := 1 - finite.part_given) > LARGE_REST:
+        others = ", other ones each time" if spec.reshuffles else ""
+        yield Advice(
+            f"each epoch leaves out about {lost:.0%} of the batches{others}: `drop` ends it when a slot has none left",
+            "use fewer slots (`elastic`), or write `pass: pad`",
+        )
 
 
 @rule("W516", needs="spec plan shards")

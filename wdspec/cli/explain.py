@@ -30,6 +30,7 @@ from wdspec.base.user_code import file_of_module
 from wdspec.cli import output
 from wdspec.cli.output import Block, Row, Table, Warning, one_line, show_report, table_of
 from wdspec.cli.spec_options import SpecChoice, choosing, topology_options
+from wdspec.planning.passes import WindowedPass
 from wdspec.planning.shares import Exhaustion
 from wdspec.spec.language.class_files import add_aliases, numbers_of
 from wdspec.spec.language.making import Label
@@ -217,7 +218,13 @@ def _describe_epoch(explanation: Explanation) -> str:
     across = ", across all ranks" if run.ranks > 1 else ""
     read, about = round(explanation.epoch_samples or 0), "about " * explanation.is_epoch_estimated
     samples = f" = {about}{output.pluralize(read, 'sample')}{across}" if read else ""
-    if (empty := (plan.epoch_samples or read) - read) > 0:
+    if isinstance(plan.finite, WindowedPass):
+        slots = range(plan.topology.slots)
+        empty = max(0, length * plan.topology.ranks - sum(map(plan.finite.batches_of, slots)))
+        samples += f", and {output.pluralize(empty, 'empty batch', 'empty batches')} (`__mask__`)" * bool(
+            empty
+        )
+    elif (empty := (plan.epoch_samples or read) - read) > 0:
         samples += f", and {about}{output.pluralize(empty, 'empty place')} (`__mask__`)"
     first = " in the first epoch, other numbers in later ones" if plan.timeline.start is not None else ""
     return f"{steps} per {'canonical ' if plan.batching.windowed else ''}rank{samples}{first}"

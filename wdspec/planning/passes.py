@@ -367,6 +367,17 @@ class WindowedPass(Pass):
         """A hash of the sample counts of all shards, and of the batches of all windows."""
         return key64(super().digest, repr(self.ends), *(["apart"] if self.shards else []))
 
+    def batches_of(self, slot: int) -> int:
+        """Return how many batches the samples of a slot make in the first pass, also those that `drop` drops."""
+        return self.ends[slot][-1] if self.ends[slot] else 0
+
+    @property
+    def part_given(self) -> float:
+        """The part of these batches that the first pass gives."""
+        slots = range(self.topology.slots)
+        given = sum(self.last_batch(*divmod(slot, self.topology.workers)) + 1 for slot in slots)
+        return given / sum(map(self.batches_of, slots))
+
     def last_batch(self, rank: int, worker: int, m: int = 0) -> int:
         """Return the number of the last batch of slot (c, k) that has samples, in the pass of its m-th; -1 if none."""
         ends = self.ends[self.topology.slot(rank, worker)]

@@ -83,6 +83,10 @@ class ShuffledWindows(ShuffledPass, WindowedPass):
         """Distance between the numbers of the first batches of two epochs of a slot."""
         return _STRIDE
 
+    def batches_of(self, slot: int) -> int:
+        ends = self.windows(0).ends(slot)
+        return ends[-1] if ends else 0
+
     @property
     def rounds(self) -> int:
         """Number of rounds in which each slot of a canonical worker draws a window of an epoch."""
