@@ -195,9 +195,8 @@ def find_seat_in_mesh(mesh: Any, dim: str | Sequence[str]) -> Seat:
 def initialised_distributed() -> Any | None:
     """Return torch.distributed if the program has imported and initialised it."""
     distributed = sys.modules.get("torch.distributed")
-    return (
-        distributed if distributed and distributed.is_available() and distributed.is_initialized() else None
-    )
+    is_ready = distributed and distributed.is_available() and distributed.is_initialized()
+    return distributed if is_ready else None
 
 
 def legal_world_sizes(ranks: int, per_slot: int = 1) -> list[int]:

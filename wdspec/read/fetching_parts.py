@@ -1,4 +1,7 @@
-"""The parts of a slot that know which samples come next, and have their objects fetched (`read/fetching.py`)."""
+"""The parts of a slot that know which samples come next, and have their objects fetched (`read/fetching.py`).
+
+`open_mixture` and `windows_of` choose them for the sources that need them.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,9 @@ from typing import Any, TypeVar, cast
 
 from wdspec.planning.passes import WindowPlace
 from wdspec.read.fetching import STOP, Fetcher, LookAhead, Objects
-from wdspec.read.lean import LeanStream
+from wdspec.read.lean import MANY, LeanRowStream, LeanStream, PreparingMixture
+from wdspec.read.rows import RowStream, may_be_table, may_keep_rows
+from wdspec.read.slot import Mixture
 from wdspec.read.source import RestartPoint, SourceStream, StreamState
 from wdspec.read.transform import LiveSource, Sample
 from wdspec.read.windows import PlannedBatch, Windows
@@ -40,9 +45,6 @@ class FetchingStream(SourceStream):
         samples.close()
 
     def _iterate_ordered(self) -> Iterator[Sample]:
-        if self._source.objects_first is None:
-            yield from super()._iterate_ordered()
-            return
         watch = self._watch
         for raw, ordinal, place in self._look_ahead(self._in_order()):
             self._place = place
@@ -66,15 +68,12 @@ class FetchingStream(SourceStream):
             lanes.begin_pass(self._plan.interleave)
 
     def _note_ended(self, turn: int, was_empty: bool) -> None:
-        if self._source.objects_first is None or not self._is_ordered:
+        if not self._is_ordered:
             super()._note_ended(turn, was_empty)
         else:  # its last samples may be waiting
             self._watch.note_ended(turn, self._lanes.next_turn, None if was_empty else self._read)
 
     def _iterate_shuffled(self) -> Iterator[Sample]:
-        if self._source.objects_first is None:
-            yield from super()._iterate_shuffled()
-            return
         buffer, watch = self._buffer, self._watch
         for raw, ordinal, ended, end, newest in self._look_ahead(self._due()):
             self._last, self._end, self._newest = ordinal, end, newest
@@ -121,10 +120,7 @@ class LeanFetchingStream(FetchingStream, LeanStream):
 
     _requests: LookAhead[Any] | None = None
 
-    @property
-    def requests_ahead(self) -> bool:
-        """Whether there is anything to prepare."""
-        return self._source.objects_first is not None or super().requests_ahead
+    requests_ahead = True
 
     def prepare(self) -> None:
         """Have what the next sample needs requested from its store."""
@@ -140,13 +136,25 @@ class LeanFetchingStream(FetchingStream, LeanStream):
         return iter(self._requests)
 
 
-FETCHING_STREAMS: dict[tuple[bool, bool], type[SourceStream]] = {
-    (False, False): FetchingStream,
-    (False, True): FetchingStream,
-    (True, False): LeanFetchingStream,
-    (True, True): LeanFetchingStream,
-}
-"""As `STREAMS`, for a mix with `fetch`, whose samples are no rows."""
+def open_mixture(keeps_rows: bool, *arguments: Any) -> Mixture[Any]:
+    """Open a `Mixture` whose sources are read as their number and their samples need it.
+
+    Args:
+        keeps_rows: whether rows of tables stay rows until they are batched.
+        arguments: as for `Mixture`.
+    """
+    has_many = len(arguments[1]) > MANY
+
+    def choose(source: LiveSource) -> type[SourceStream]:
+        if source.objects_first is not None:
+            return LeanFetchingStream if has_many else FetchingStream
+        if keeps_rows and may_be_table(source.plan.shards[0].text) and may_keep_rows(source):
+            return LeanRowStream if has_many else RowStream
+        return LeanStream if has_many else SourceStream
+
+    kind: Any = PreparingMixture if has_many else Mixture
+    mixture: Mixture[Any] = kind(*arguments, choose)
+    return mixture
 
 
 def _raw_of(item: Any) -> Sample:

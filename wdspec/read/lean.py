@@ -168,17 +168,6 @@ class PreparingMixture(Mixture[T]):
             yield sample
 
 
-MIXTURES: dict[bool, type[Mixture[Any]]] = {False: Mixture, True: PreparingMixture}
-"""Whether there are many sources -> what mixes them."""
-STREAMS: dict[tuple[bool, bool], type[SourceStream]] = {
-    (False, False): SourceStream,
-    (False, True): RowStream,
-    (True, False): LeanStream,
-    (True, True): LeanRowStream,
-}
-"""Whether there are many sources, and whether rows of tables are kept -> the streams of a mix."""
-
-
 def _size_of(raw: Any) -> int:
     """Return the bytes of a raw sample, at least 1."""
     return 1 + sum(map(getsizeof, raw.values() if type(raw) is dict else raw))

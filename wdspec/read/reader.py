@@ -20,10 +20,10 @@ from wdspec.planning.plan import Batching, Plan
 from wdspec.planning.shares import LiveShares, ScheduleSegment, live_segments
 from wdspec.read.companions import Companions, Supply
 from wdspec.read.error_budget import ErrorBudget, PackedCounts
-from wdspec.read.fetching_parts import FETCHING_STREAMS, windows_of
-from wdspec.read.lean import MANY, MIXTURES, STREAMS
+from wdspec.read.fetching_parts import open_mixture, windows_of
+from wdspec.read.lean import MANY
 from wdspec.read.pass_part import EpochPadding, FirstSample, Padding, PassPart, PassReading
-from wdspec.read.rows import Columns, RowStream, may_be_table, may_keep_rows
+from wdspec.read.rows import Columns, may_be_table, may_keep_rows
 from wdspec.read.sections import Begun, Reading, Readings, SectionDraws
 from wdspec.read.slot import Mixture, Slot
 from wdspec.read.source import StreamState, split_places
@@ -82,11 +82,12 @@ class Reader:
             self._pass = self._read_pass(plan.finite)
         collate = spec.batch and spec.batch.collate
         stacked = None if self._has_sections or (collate and collate.call) else spec.batch
-        tables = (each for each in self._sources if may_be_table(each.plan.shards[0].text))
         fetches = any(each.parts.transform.objects for each in self._sources)
-        is_plain = stacked is not None and plan.finite is None and not plan.companions
-        has_columns = is_plain and any(map(may_keep_rows, tables))
-        self._stream = (FETCHING_STREAMS if fetches else STREAMS)[len(self._sources) > MANY, has_columns]
+        is_plain = stacked is not None and plan.finite is None and not (plan.companions or fetches)
+        tables = (each for each in self._sources if may_be_table(each.plan.shards[0].text))
+        self._keeps_rows = is_plain and any(map(may_keep_rows, tables))
+        is_usual = not (fetches or self._keeps_rows or len(self._sources) > MANY)
+        self._open_mixture = Mixture if is_usual else partial(open_mixture, self._keeps_rows)
         self._table = dict(table or {})
         """The states of slots that are not open."""
         self._slots: dict[int, Slot[Sample]] = {}
@@ -325,7 +326,7 @@ class Reader:
         """Return slot (c, k), stacked up from the parts that the spec asks for."""
         finite = self.plan.finite
         slot = (self._open_sections if self._has_sections else self._open_samples)(rank, worker, state)
-        if issubclass(self._stream, RowStream):
+        if self._keeps_rows:
             slot = Columns(slot)
         if finite is not None:
             size, kind = (finite.per_slot, Padding) if self._planner is None else (1, EpochPadding)
@@ -355,7 +356,7 @@ class Reader:
             slot = PassPart(self._pass[0], rank, worker)
         else:
             now = (plan, self._sources, self._usual) if begun is None else begun.reading[1:4]
-            slot = mixture = MIXTURES[len(now[1]) > MANY](*now, rank, worker, state, self._stream)
+            slot = mixture = self._open_mixture(*now, rank, worker, state)
             if draws is not None:
                 draws.mixture = mixture
         if self._supply is not None:

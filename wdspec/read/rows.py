@@ -60,7 +60,7 @@ class RowStream(SourceStream):
     """The samples of one source, rows of tables as rows. Either `take` them or iterate."""
 
     def __init__(self, source: LiveSource, slot: int, state: StreamState) -> None:
-        opener = replace(source.parts.open, keeps_rows=may_keep_rows(source))
+        opener = replace(source.parts.open, keeps_rows=True)
         super().__init__(replace(source, parts=replace(source.parts, open=opener)), slot, state)
         self._budget = source.budget
         self._finish = self._process = _build_process(self._process, source.budget)

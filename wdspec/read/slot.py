@@ -87,7 +87,7 @@ class Mixture(Generic[T]):
         draws: the draws of the plan.
         rank, worker: c and k.
         state: the packed state to resume from; None starts at the beginning.
-        stream: reads a source.
+        choose: returns what reads a source; a `SourceStream` by default.
     """
 
     def __init__(
@@ -98,12 +98,13 @@ class Mixture(Generic[T]):
         rank: int,
         worker: int,
         state: bytes | None = None,
-        stream: type[SourceStream] = SourceStream,
+        choose: Callable[[LiveSource], type[SourceStream]] = lambda source: SourceStream,
     ) -> None:
-        self._sources, self._stream, self._slot = sources, stream, plan.topology.slot(rank, worker)
+        self._sources, self._choose, self._slot = sources, choose, plan.topology.slot(rank, worker)
         states = unpack_slot(state) if state else [StreamState()] * len(sources)
         self._streams = [
-            stream(source, self._slot, start) for source, start in zip(sources, states, strict=True)
+            self._choose(source)(source, self._slot, start)
+            for source, start in zip(sources, states, strict=True)
         ]
         self._next: list[Callable[[], Any]] = [iter(each).__next__ for each in self._streams]
         self._packed: list[bytes | bytearray] = [b""] * len(self._streams)
@@ -148,7 +149,7 @@ class Mixture(Generic[T]):
                 if sizes != (new.plan.delays, new.plan.interleave):
                     state = state.for_plan_with_other_sizes(self._slot, *sizes)
                 self._streams[number].close()
-                self._streams[number] = self._stream(new, self._slot, state)
+                self._streams[number] = self._choose(new)(new, self._slot, state)
                 self._next[number] = iter(self._streams[number]).__next__
                 self._unpacked.add(number)
         self._sources = sources

@@ -129,9 +129,8 @@ class Run:
         """Whether steps say what they have of each source, as it does not follow from the position."""
         batch = self.spec.batch
         has_tokens = bool(batch and batch.collate) or any(each.open.tokens for each in self.parts.values())
-        if self.has_sections or (has_tokens and must_count_tokens(self.spec)):
-            return True
-        return self.plan.finite is not None and self._may_lose()
+        must_count = self.has_sections or (has_tokens and must_count_tokens(self.spec))
+        return must_count or (self.plan.finite is not None and self._may_lose())
 
     def _may_lose(self) -> bool:
         """Whether a pass may lose samples, ends before all sources have been read, or differs from the others."""
