@@ -11,9 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
-from wdspec.base.errors import UsageError
 from wdspec.planning.keys import key64
-from wdspec.planning.order import Delays, ShardOrder, lanes_of, shuffle_size
 from wdspec.planning.plan import CompanionPlan, Plan, SourcePlan
 from wdspec.spec.spec import Spec
 from wdspec.urls.urls import ShardUrl
@@ -43,17 +41,7 @@ def _plan(
     [companion] = (each.companions[field] for each in spec.sources if each.name == owner)
     source = spec.companions[companion.source]
     listed, seed = shards[source.name], key64(spec.seed, "companion", owner, field)
-    if not listed:
-        raise UsageError("the source has no shards", source=source.name)
-    stream = SourcePlan(
-        name=source.name,
-        shards=listed,
-        share=Fraction(1),
-        order=ShardOrder(seed, source.name, len(listed), plan.topology.slots, source.order),
-        delays=Delays(seed, source.name, shuffle_size(source.shuffle, Fraction(1))),
-        samples=source.samples,
-        interleave=lanes_of(source.interleave, Fraction(1)),
-    )
+    stream = SourcePlan.of(source, listed, Fraction(1), seed, plan.topology.slots, source.samples)
     return CompanionPlan(owner, field, round(companion.chance * (1 << 64)), companion.count, seed, stream)
 
 

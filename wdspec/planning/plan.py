@@ -37,7 +37,7 @@ from wdspec.planning.topology import Topology
 from wdspec.spec.language.display import Tabular
 from wdspec.spec.language.values import MOST_SAMPLES
 from wdspec.spec.measurements import SampleCosts
-from wdspec.spec.spec import Spec
+from wdspec.spec.spec import Source, Spec
 from wdspec.urls.urls import ShardUrl
 
 
@@ -80,6 +80,29 @@ class SourcePlan:
     """Number of shards that a slot reads in turn."""
     top: str = ""
     """The entry of the top-level list that the source is, or is in."""
+
+    @classmethod
+    def of(
+        cls,
+        source: Source,
+        shards: Sequence[ShardUrl],
+        share: Fraction,
+        seed: int,
+        slots: int,
+        samples: int | None,
+        top: str = "",
+    ) -> SourcePlan:
+        """Plan a source that is shuffled anew in each pass, with buffers and lanes by its share.
+
+        Raises:
+            UsageError: it has no shards.
+        """
+        if not shards:
+            raise UsageError("the source has no shards", source=source.name)
+        order = ShardOrder(seed, source.name, len(shards), slots, source.order)
+        delays = Delays(seed, source.name, shuffle_size(source.shuffle, share))
+        lanes = lanes_of(source.interleave, share)
+        return cls(source.name, shards, share, order, delays, samples, lanes, top)
 
 
 @dataclass(frozen=True)
@@ -218,23 +241,12 @@ def make_plan(
     largest = {name: max(step[name] for step in starts.values()) for name in next(iter(starts.values()))}
     active = [source for source in spec.sources_by_name if largest[source.name]]
     tops = {leaf.name: top.name for top in spec.dataset for leaf in top.leaves}
-    sources = []
-    for source in active:
-        listed, share = shards[source.name], largest[source.name]
-        if not listed:
-            raise UsageError("the source has no shards", source=source.name)
-        sources.append(
-            SourcePlan(
-                name=source.name,
-                shards=listed,
-                share=share,
-                order=ShardOrder(spec.seed, source.name, len(listed), slots, source.order),
-                delays=Delays(spec.seed, source.name, shuffle_size(source.shuffle, share)),
-                samples=source.samples,
-                interleave=lanes_of(source.interleave, share),
-                top=tops[source.name],
-            )
+    sources = tuple(
+        SourcePlan.of(
+            each, shards[each.name], largest[each.name], spec.seed, slots, each.samples, tops[each.name]
         )
+        for each in active
+    )
     schedule = (
         ScheduleSegment(
             start, tuple(step[source.name] for source in active), segment_offset(spec.seed, "schedule", start)
@@ -246,7 +258,7 @@ def make_plan(
         topology=topology,
         batching=batching,
         draw=spec.mix.draw,
-        sources=tuple(sources),
+        sources=sources,
         off=tuple(source.name for source in leaves if not largest[source.name]),
         timeline=Timeline(count_epoch_batches(spec, batching, starts), stop),
         unit=spec.mix.unit,
@@ -320,17 +332,7 @@ def _plan_shuffled_pass(
     total, sources = sum(count.samples for count in counts), []
     for source, count in zip(spec.sources_by_name, counts, strict=True):
         listed, share = shards[source.name], Fraction(count.samples, total)
-        sources.append(
-            SourcePlan(
-                name=source.name,
-                shards=listed,
-                share=share,
-                order=ShardOrder(spec.seed, source.name, len(listed), topology.slots, source.order),
-                delays=Delays(spec.seed, source.name, shuffle_size(source.shuffle, share)),
-                samples=count.of_a_copy,
-                interleave=lanes_of(source.interleave, share),
-            )
-        )
+        sources.append(SourcePlan.of(source, listed, share, spec.seed, topology.slots, count.of_a_copy))
     names = tuple(source.name for source in sources)
     kinds = tuple(source.order.kind for source in sources)
     finite: ShuffledPass
