@@ -49,11 +49,7 @@ class Timeline:
 
     def epoch(self, step: int) -> int:
         """Return the epoch of step J, from 0; the first empty one after the stop. An endless stream is epoch 0."""
-        if not self.epoch_steps:
-            return 0
-        if self.stop is not None and step >= self.stop:
-            return -(-self.stop // self.epoch_steps)
-        return step // self.epoch_steps
+        return self.place(step)[0]
 
     def first_step(self, epoch: int) -> int:
         """Return J of the first step of an epoch."""
@@ -61,16 +57,21 @@ class Timeline:
 
     def begin(self, step: int) -> int:
         """Return J of the first step of the epoch of a step; 0 if it is endless."""
-        return step - step % self.epoch_steps if self.epoch_steps else 0
+        return self.place(step)[1]
 
     def place(self, step: int) -> tuple[int, int]:
         """Return the number of the epoch of a step, and J of its first step."""
-        return self.epoch(step), self.begin(step)
+        if not self.epoch_steps:
+            return 0, 0
+        number = step // self.epoch_steps
+        if self.stop is not None and step >= self.stop:
+            number = -(-self.stop // self.epoch_steps)
+        return number, step - step % self.epoch_steps
 
     def span(self, step: int) -> EpochSpan:
         """Return the epoch of a step, if epochs end."""
-        first = self.begin(step)
-        return EpochSpan(self.epoch(step), first, first + (self.epoch_steps or 0))
+        number, first = self.place(step)
+        return EpochSpan(number, first, first + (self.epoch_steps or 0))
 
     def from_start(self, number: int, first: int) -> Timeline:
         """Return the timeline if an epoch starts at a step, which changes nothing if all are of one length."""

@@ -109,10 +109,15 @@ class ShuffledWindows(ShuffledPass, WindowedPass):
 
     def span(self, step: int, start: tuple[int, int] = (0, 0)) -> EpochSpan:
         """Return the epoch of a step; `start` is the number of an epoch and J of its first step."""
+        number, first = self.place(step, start)
+        return EpochSpan(number, first, first + self.steps(number))
+
+    def place(self, step: int, start: tuple[int, int]) -> tuple[int, int]:
+        """Return the number of the epoch of a step, and J of its first step; it is not planned if it starts there."""
         number, first = start if step >= start[1] else (0, 0)
-        while step >= (end := first + self.steps(number)):
+        while step > first and step >= (end := first + self.steps(number)):
             number, first = number + 1, end
-        return EpochSpan(number, first, end)
+        return number, first
 
     def note(self, epoch: EpochSpan) -> None:
         """Note the length of an epoch, which another process knows: otherwise, all slots would have to be planned."""
@@ -263,24 +268,13 @@ class EpochTimeline(Timeline):
         return replace(self, start=(number, first))
 
     def place(self, step: int) -> tuple[int, int]:
-        """Return the number of the epoch of a step, and J of its first step; it is not planned if it starts there."""
-        number, first = self.start if step >= self.start[1] else (0, 0)
-        while step > first and step >= (end := first + self.finite.steps(number)):
-            number, first = number + 1, end
-        return number, first
-
-    def epoch(self, step: int) -> int:
-        """Return the epoch of step J, from 0."""
-        return self.place(step)[0]
+        """Return the number of the epoch of a step, and J of its first step."""
+        return self.finite.place(step, self.start)
 
     def first_step(self, epoch: int) -> int:
         """Return J of the first step of an epoch."""
         number, first = self.start if epoch >= self.start[0] else (0, 0)
         return first + sum(map(self.finite.steps, range(number, epoch)))
-
-    def begin(self, step: int) -> int:
-        """Return J of the first step of the epoch of a step."""
-        return self.place(step)[1]
 
     def end(self, step: int) -> int:
         """Return J of the first step after the epoch of a step."""
