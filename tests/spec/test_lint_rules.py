@@ -10,6 +10,9 @@ from typing import Any
 import pytest
 
 from wdspec.spec.load import check
+from wdspec.spec.rules.rule import RULES, Code
+
+SPLIT_PAGES = [each.about for each in RULES if each.needs and each.about.bad]
 
 
 def warnings_of(spec: dict[str, Any]) -> list[str]:
@@ -164,7 +167,36 @@ def test_splits_are_compared_and_their_environments_are_not(tmp_path: Path) -> N
     assert warnings_of(spec) == []
     spec["splits"]["test"] = {"dataset": [{"shards": "a-{5..9}.tar"}], "epoch": "pass"}
     assert warnings_of(spec) == ["W302"]
-    assert [problem.code for problem in check(spec, split="val")[1]] == []
+    assert [[problem.code for problem in check(spec, split=name)[1]] for name in spec["splits"]] == [
+        ["W302"],
+        ["W302"],
+        ["W302"],
+    ]
+    spec["splits"]["train"]["dataset"][0]["shards"] = "b.tar"
+    assert [problem.code for problem in check(spec, split="train")[1]] == []
+
+
+@pytest.mark.parametrize("page", SPLIT_PAGES, ids=[each.code for each in SPLIT_PAGES])
+def test_a_chosen_split_has_the_warnings_of_comparing_it(page: Code, tmp_path: Path) -> None:
+    path = tmp_path / "s.yaml"
+    for text in filter(None, (page.bad, page.good)):
+        path.write_text(text)
+        whole = check(path)[1]
+        assert check(f"{path}#val")[1] == whole
+        assert (page.code in {problem.code for problem in whole}) is (text == page.bad)
+
+
+def test_a_chosen_split_has_no_problems_of_another_one() -> None:
+    spec: dict[str, Any] = {
+        "rewrite": [{"from": "gs://", "to": "/mnt/"}],
+        "splits": {
+            "train": {"dataset": [{"shards": "gs://b/a.tar"}]},
+            "val": {"dataset": [{"shards": "b.tar"}], "epoch": "pass"},
+            "test": {"dataset": [{"shards": "c.tar"}], "epoch": "pass", "bach": 8},
+        },
+    }
+    assert [problem.code for problem in check(spec, split="test")[1]] == ["E201"]
+    assert check(spec, split="val")[1] == check(spec, split="train")[1] == []
 
 
 @pytest.mark.parametrize(

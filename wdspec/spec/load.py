@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, product
 from typing import Any, NamedTuple
 
@@ -110,7 +110,8 @@ def check(
 ) -> tuple[Spec | None, list[Problem]]:
     """Find all errors and warnings of a spec, each once and in file order.
 
-    If no split or environment is chosen, all of them are checked. The arguments are those of `load`.
+    If no split or environment is chosen, all of them are checked. A split that is chosen is compared with the others,
+    whose own problems are left out. The arguments are those of `load`.
 
     Args:
         apply: applies rules to the spec of each split and environment.
@@ -134,7 +135,9 @@ def check(
         if one_split is not None:
             splits += [composition] if one_env == reading.env else []
             refuted.update(refuted_by(composition))
-    if len(splits) > 1:
+    if reading.split is not None and splits:
+        reading.compare_with_others(splits[0], refuted)
+    elif len(splits) > 1:
         compare_splits(splits, reading.problems)
     reading.note_unused_variables()
     comments = reading.library.ignore_comments
@@ -392,6 +395,28 @@ class _Reading:
             tree.entries.get("defaults"),
         )
         return compose(tree, variant, self.library, self.expand, self.chain, self.problems)
+
+    def compare_with_others(self, chosen: Composition, refuted: set[tuple[str, Position]]) -> None:
+        """Add what comparing the splits finds because of the chosen one, and to `refuted` what the others refute."""
+        known = len(self.problems)
+        pairs = [*replace(self, split=None).variants(), (self.split, self.env)]
+        found = {name: chosen if name == self.split else self.compose(name, self.env) for name, _ in pairs}
+        splits = [each for each in found.values() if each is not None]
+        self.problems.forget_after(known)
+        refuted.update(chain.from_iterable(map(refuted_by, splits)))
+        others = [each for each in splits if each is not chosen]
+        # A finding names one other split, which is not always the chosen one. So it is also compared with each alone.
+        pairs_with = [[each for each in splits if each in (chosen, other)] for other in others]
+        seen = set[tuple[str, Position]]()
+        for group in (splits, *pairs_with):
+            among_all, among_others = Problems(), Problems()
+            compare_splits(group, among_all)
+            compare_splits([each for each in group if each is not chosen], among_others)
+            known_without = set(among_others)
+            new = [each for each in among_all if each not in known_without]
+            for problem in (each for each in new if (each.code, each.position) not in seen):
+                self.problems.note(problem)
+            seen.update((each.code, each.position) for each in new)
 
     def _check_variables(self, vars: Node | None) -> None:
         if vars is not None and not isinstance(vars, MapNode):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import NamedTuple
 
 from wdspec.base.errors import SpecError
@@ -112,6 +113,10 @@ class Problems:
         message = "" if problem.code == "E201" else problem.message  # a default is unknown in many places
         key = (problem.code, problem.file, problem.line, problem.column, message)
         self._found.setdefault(key, problem)
+
+    def forget_after(self, known: int) -> None:
+        """Remove the problems that were added after the known ones."""
+        self._found = dict(islice(self._found.items(), known))
 
     def set_hint(self, code: str, node: Node, hint: str) -> None:
         """Give the problem with a code at a node another hint, from more than its value."""
