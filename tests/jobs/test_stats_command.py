@@ -523,7 +523,6 @@ def test_a_number_that_a_spec_declares_is_compared_with_the_measured_one(folder,
 @pytest.mark.parametrize(
     ("dropping", "says"),
     [
-        ("where: cls >= 0", "that remain after `where`, but `stats` counts all"),
         ("where: cls >= 0, missing: skip", "after `missing`, `where`, but"),
         (
             "make: {ids: {tokenize: txt, file: t.json}}",
@@ -537,6 +536,26 @@ def test_a_limit_of_passes_says_what_leaves_out_samples_that_were_counted(folder
     out, _ = within("validate", "s.yaml", code=1)
     assert "E322 `max_passes` needs the number of samples" in out
     assert says in out
+
+
+def test_a_limit_of_passes_counts_the_samples_that_remain(folder):
+    measure()
+    path = folder / "s.yaml"
+    spec = SPEC.replace("{name: a", "{name: a, max_passes: 2, where: cls >= 40")
+    path.write_text(spec)
+    out, _ = within("validate", "s.yaml")
+    assert "W108 sources with `max_passes` of which no one counted what remains after `where`: `a`" in out
+    measure()
+    assert "W108" not in within("validate", "s.yaml")[0]
+    assert wdspec.load("s.yaml").sources[0].samples == 20
+    assert "`max_passes: 2` of 20 samples are 40" in within("explain", "s.yaml")[0]
+    path.write_text(spec.replace("max_passes", "samples: 600, max_passes"))
+    out, _ = within("validate", "s.yaml")
+    assert "has measured 60, of which 20 remain after `where`" in out
+    path.write_text(spec.replace("where: cls >= 40", "samples: 600, where: cls >= 41"))
+    assert (
+        "remove `samples`, and run `wdspec stats SPEC` again, which counts" in within("validate", "s.yaml")[0]
+    )
 
 
 @pytest.mark.parametrize("policy", ["skip", "{max_rate: 0.1}", "{skip: [decode]}"])

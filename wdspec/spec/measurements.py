@@ -480,7 +480,16 @@ def _find_selection_misfit(measured: MeasuredSource, spec: Spec, source: Source)
         spec.reshuffles and (source.where or source.keys_of) and not measured.costing and not measured.keeping
     ):
         return "sources of which no one counted how many samples `where` or `keys_of` keeps"
+    elif source.samples is None and source.limits_kept and not measured.keeping:
+        names = list_names([key.name for key in source.dropping_keys])
+        return f"sources with `max_passes` of which no one counted what remains after {names}"
     return ""
+
+
+def _kept_of(measured: MeasuredSource, spec: Spec, source: Source) -> int | None:
+    """How many samples the selection of a source keeps; None if it was counted in another way, or not at all."""
+    is_counted = source.counts_kept and measured.keeping and digest_keeping(spec, source, {})
+    return measured.kept if is_counted and not _find_selection_misfit(measured, spec, source) else None
 
 
 def _fill_in(measured: MeasuredSource, spec: Spec, source: Source) -> Source:
@@ -492,8 +501,9 @@ def _fill_in(measured: MeasuredSource, spec: Spec, source: Source) -> Source:
 
 
 def _numbers_of(measured: MeasuredSource, spec: Spec, source: Source) -> dict[str, Any]:
-    """What was measured of a source, by the key that can declare it."""
-    numbers: dict[str, Any] = {"samples": measured.samples, "bytes": measured.bytes}
+    """What was measured of a source, by the key that can declare it; `max_passes` counts the samples that are kept."""
+    samples = _kept_of(measured, spec, source) or None if source.limits_kept else measured.samples
+    numbers: dict[str, Any] = {"samples": samples, "bytes": measured.bytes}
     if measured.costing and split_costing(measured.costing)[0] == digest_costing(spec, source, {}):
         numbers["mean_cost"] = measured.cost
     return numbers
@@ -505,15 +515,23 @@ def _compare_numbers(
     """Warn about numbers that a source declares, and that are not those measured; `samples` may be what is kept."""
     source = leaf.model
     assert source is not None, "the draft has a model"
-    for key, found in _numbers_of(measured, spec, source).items():
-        declared = getattr(source, key)
-        if not declared or found is None or abs(declared - found) <= ROUNDED * found:
+    kept, dropping = _kept_of(measured, spec, source), [key.name for key in source.dropping_keys]
+    for key, found in {**_numbers_of(measured, spec, source), "samples": measured.samples}.items():
+        declared, is_kept = getattr(source, key), key == "samples" and kept is not None
+        known = [kept if is_kept else found, found][: 1 if source.max_passes else 2]
+        if not declared or None in known or any(abs(declared - each) <= ROUNDED * each for each in known):
             continue
-        if key != "samples" or declared > found or "dropped" not in source.drops:
+        if key != "samples" or is_kept or declared > found or not dropping:
             message = (
                 f"`{key}: {declared:,.15g}` of `{leaf.name}` is used, but {file} has measured {found:,.6g}"
             )
             hint = f"remove `{key}`, or run `wdspec stats SPEC` again if the shards have changed"
+            if is_kept:
+                message += f", of which {kept:,} remain after {list_names(dropping)}"
+            elif key == "samples" and source.limits_kept:
+                hint = "remove `samples`, and run `wdspec stats SPEC` again, which counts those that remain"
+            elif key == "samples" and source.max_passes and dropping:
+                hint = f"declare how many samples remain after {list_names(dropping)}"
             problems.add("W109", leaf.node.value_or_self(key), message, hint)
 
 

@@ -432,6 +432,17 @@ class Source(Discreet, SourceOptions):
         return tuple(key for key in keys if key.drops_samples(self))
 
     @property
+    def counts_kept(self) -> bool:
+        """Whether `stats` can count the samples that remain: some are dropped, and all of these as they are read."""
+        keys = [key.drops for key in self.dropping_keys if key.drops]
+        return bool(keys) and all(drops.when_read for drops in keys)
+
+    @property
+    def limits_kept(self) -> bool:
+        """Whether `max_passes` counts samples that `stats` can count."""
+        return self.max_passes is not None and self.counts_kept
+
+    @property
     def selects(self) -> tuple[str, ...]:
         """The functions of `select`."""
         return (self.select,) if isinstance(self.select, str) else self.select or ()

@@ -305,8 +305,8 @@ def many_passes(composition: Composition) -> Findings:
     "E322",
     "max_passes of an unknown number of samples",
     "`max_passes` counts samples, so it needs the number of samples in the source: declare `samples`, or name a file "
-    "of `wdspec stats` as `stats`. If `where`, `subset`, `keys`, `exclude`, `select` or `missing: skip` leave samples "
-    "out, declare how many are left.",
+    "of `wdspec stats` as `stats`, which also counts what `where`, `subset`, `keys` and `exclude` keep. If `select` or "
+    "`missing: skip` leave samples out, declare how many are left.",
     keys="max_passes on_exhausted",
     bad="dataset:\n  - {shards: a.tar, max_passes: 4}\n",
     good="dataset:\n  - {shards: a.tar, max_passes: 4, samples: 10_000}\n",
@@ -317,11 +317,14 @@ def uncounted_passes(composition: Composition) -> Findings:
         if source.max_passes is None or leaf.bad.intersection(("max_passes", "samples")):
             continue
         at = leaf.node.key_or_self("max_passes")
-        if source.samples is not None and "dropped" in source.drops and leaf.node.get("samples") is None:
-            found = [key.name for key in source.dropping_keys]
+        found = [key.name for key in source.dropping_keys]
+        if (
+            source.samples is not None
+            and found
+            and not source.counts_kept
+            and leaf.node.get("samples") is None
+        ):
             wanted = f"the number of samples that remain after {list_names(found)}"
             message = f"`max_passes` needs {wanted}, but `stats` counts all"
             hint = "write `eos` in `tokenize`, which keeps texts without tokens, or " * ("make" in found)
-            is_counted = all(key.drops and key.drops.when_read for key in source.dropping_keys)
-            where = ", the number under `kept` of `wdspec stats SPEC`" * is_counted
-            yield Finding(at, message, f"{hint}declare how many remain in `samples`{where}")
+            yield Finding(at, message, f"{hint}declare how many remain in `samples`")
