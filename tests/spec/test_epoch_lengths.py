@@ -89,6 +89,9 @@ RANDOM = [
     ({"shuffle": 100}, "`shuffle: 100`"),
     ({"decode": "rgb8+hflip=0.5"}, "`hflip`"),
     ({"scale": 0.5}, "`scale`"),
+    ({"decode": "rgb8", "make": {"image": {"crop": "jpg", "size": 8}}}, "`image: {crop: …}`"),
+    ({"make": {"caption": {"choose": "json.captions"}}}, "`caption: {choose: …}`"),
+    ({"make": {"audio": {"segment": "wav", "decode": "audio+gain=-3..3"}}}, "`audio: {segment: …}`"),
 ]
 
 
@@ -103,7 +106,15 @@ def test_a_pass_that_is_the_same_each_time_warns_about_what_is_random(keys, name
 
 
 @pytest.mark.parametrize(
-    "keys", [{}, {"decode": "rgb8+resize=256"}, {"decode": "rgb8+hflip=0.5", "repeat": 2}]
+    "keys",
+    [
+        {},
+        {"decode": "rgb8+resize=256"},
+        {"decode": "rgb8+hflip=0.5", "repeat": 2},
+        {"decode": "rgb8", "make": {"image": {"crop": "jpg", "size": 8, "scale": [1, 1]}}},
+        {"decode": "rgb8", "make": {"image": {"crop": "jpg", "size": 8}}, "repeat": 2},
+        {"make": {"audio": {"segment": "wav", "decode": "audio+rate=16000"}}},
+    ],
 )
 def test_other_passes_do_not(keys):
     assert wdspec.validate({"dataset": [{"name": "a", "shards": "a.tar", **keys}], "epoch": "pass"}) == []

@@ -29,6 +29,13 @@ def found(spec: dict[str, Any], code: str, **options: Any) -> list[str]:
 
 
 IMAGES = {"extensions": "jpg cls", "decode": "rgb8+random_resized_crop=32+hflip=0.5"}
+CROPPED = {
+    "extensions": "jpg",
+    "decode": "rgb8",
+    "make": {"image": {"crop": "jpg", "size": [32, 64], "hflip": 0.5}},
+}
+MASKED = {"mask_tokens": "npy", "file": "t.json", "labels": "labels"}
+CENTRAL = {"scale": [1, 1], "ratio": [2, 2], "hflip": 0}
 STEPS = [{"at": 0, "shares": {"web": 1}}]
 FORGOTTEN = [{"at": 0, "shares": {"web": 6, "books": 3, "code": 1}}]
 THREE = {"dataset": [*TWO, {**TWO[0], "name": "code", "shards": "s3://b/code.tar"}]}
@@ -108,6 +115,22 @@ WRONG = [
         "whose random numbers its results depend on = write `rgb8+resize=37+center_crop=32`, or `repeat` to read",
     ),
     (
+        "W403",
+        splits(defaults=CROPPED),
+        "makes `image` by `crop` as in training = in `defaults` of the split `val`, write `make: {image: {scale: "
+        "[1, 1], ratio: [2, 2], hflip: 0}}`",
+    ),
+    (
+        "W403",
+        splits(val={"defaults": CROPPED}),
+        "makes `image` by `crop`, whose random numbers its results depend on = write `make: {image: {scale: [1, 1],",
+    ),
+    (
+        "W403",
+        splits(defaults={"make": {"caption": {"choose": "json.captions"}}}),
+        "makes `caption` by `choose` as in training = in `defaults` of the split `val`, write `make: {caption: null}`",
+    ),
+    (
         "W405",
         sources({"bytes": "1.2TB"}) | {"cache": SMALL_CACHE},
         "of `web`, so later passes fetch shards again = ",
@@ -181,6 +204,9 @@ def test_the_message_has_the_change(code: str, spec: dict[str, Any], text: str) 
         ("W403", splits(defaults=IMAGES, name="valley")),
         ("W403", splits(defaults=IMAGES, val={"defaults": {"repeat": 10}})),
         ("W403", splits(defaults=IMAGES, val={"defaults": {"decode": "rgb8+resize=37+center_crop=32"}})),
+        ("W403", splits(defaults=CROPPED, val={"defaults": {"make": {"image": CENTRAL}}})),
+        ("W403", splits(defaults=CROPPED, val={"defaults": {"make": {"image": None}}})),
+        ("W403", splits(val={"defaults": {"make": {"ids": MASKED}}})),
         ("W470", splits()),
         ("W470", splits(val={"epoch": {"batches": 5}}, batch=8)),
         ("W470", splits(val={"epoch": None}, name="finetune")),

@@ -14,6 +14,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from wdspec.spec.build import Composition
 from wdspec.spec.language.decoder_options import option_values
 from wdspec.spec.language.decoders import drawing_options
+from wdspec.spec.language.making import Crop, MaskTokens, Recipe, Segment
 from wdspec.spec.language.selection import describe_fraction
 from wdspec.spec.problems import list_names, quote
 from wdspec.spec.rules.rule import Finding, Findings, rule
@@ -21,7 +22,7 @@ from wdspec.spec.rules.safety import decoder_names
 from wdspec.spec.rules.shards import parts_of
 from wdspec.spec.sources import Draft, every_draft
 from wdspec.spec.spec import Source, selecting_keys
-from wdspec.spec.tree import ListNode, Scalar
+from wdspec.spec.tree import ListNode, Node, Scalar
 from wdspec.urls.urls import Part, kind_of, scheme_of
 
 MOST_EXPANDED = 200
@@ -224,8 +225,9 @@ EVALUATING = re.compile(
     "W403",
     "random images in an evaluation",
     "A split that evaluates has random crops, flips or colors, often those of the training, so that its results depend "
-    "on them. Resize the images, and crop the center. There is no warning if its samples are read several times "
-    "(`repeat`), or if its name does not begin with val, eval, test, dev or holdout.",
+    "on them. Resize the images, and crop the center. The same holds for steps of `make` that draw, but `mask_tokens`. "
+    "There is no warning if its samples are read several times (`repeat`), or if its name does not begin with val, "
+    "eval, test, dev or holdout.",
     needs="splits",
     bad="defaults: {decode: rgb8+random_resized_crop=224}\nsplits:\n  train: {dataset: [{shards: a.tar}]}\n"
     "  val: {dataset: [{shards: b.tar}], epoch: pass}\n",
@@ -234,14 +236,12 @@ EVALUATING = re.compile(
     "    dataset: [{shards: b.tar}]\n",
 )
 def random_evaluations(splits: Sequence[Composition]) -> Findings:
-    """Decoders of splits for evaluation that draw random numbers."""
-    trained = {
-        at.position
-        for each in splits
-        if not EVALUATING.match(each.variant.split or "")
-        for leaf in each.leaves
-        for at, _ in decoder_names(leaf)
-    }
+    """Decoders and steps of splits for evaluation that draw random numbers."""
+    training = [each for each in splits if not EVALUATING.match(each.variant.split or "")]
+    leaves = [leaf for each in training for leaf in each.leaves]
+    written = [at for leaf in leaves for at, _ in decoder_names(leaf)]
+    written += [at for leaf in leaves for at, *_ in _drawing_steps(leaf)]
+    trained = {at.position for at in written}
     for each in splits:
         split = each.variant.split or ""
         for leaf in each.leaves if EVALUATING.match(split) else ():
@@ -264,6 +264,40 @@ def random_evaluations(splits: Sequence[Composition]) -> Findings:
                     form = f"{{{keys[0]}: {form}}}" if keys else form
                     hint = f"write `defaults: {{decode: {form}}}` in the split `{split}`"
                 yield Finding(at, message, hint)
+            for at, name, step in () if is_repeated else _drawing_steps(leaf):
+                if isinstance(step, MaskTokens):  # evaluation needs it, too
+                    continue
+                message = f"the split `{split}` makes `{name}` by `{step.step}`"
+                if at.position in trained:
+                    message = f"{message} as in training"
+                    hint = f"in `defaults` of the split `{split}`, {_advise_to_fix(name, step)}"
+                else:
+                    message = f"{message}, whose random numbers its results depend on"
+                    hint = f"{_advise_to_fix(name, step)}, or `repeat` to read samples several times"
+                yield Finding(at, message, hint)
+
+
+def _drawing_steps(leaf: Draft) -> Iterator[tuple[Node, str, Recipe]]:
+    """The steps of `make` that draw random numbers: where, and the field. Crops that are always of the center, and
+    clips, are none.
+    """
+    node = leaf.node.map_at("make")
+    if node is None or leaf.model is None:
+        return
+    for name, step in leaf.model.make.items():
+        is_central = isinstance(step, Crop) and step.scale[0] == 1 and not step.hflip
+        is_clip = isinstance(step, Segment) and not _drawing_options(step.decode)
+        if step.draws and not is_central and not is_clip:
+            yield node.value_or_self(name), name, step
+
+
+def _advise_to_fix(name: str, step: Recipe) -> str:
+    """What to write in place of random numbers of a step."""
+    if not isinstance(step, Crop):
+        return f"write `make: {{{name}: null}}`, which removes the step"
+    height, width = step.size if isinstance(step.size, tuple) else (step.size, step.size)
+    keys = "scale: [1, 1], ratio: [{0:.4g}, {0:.4g}], hflip: 0".format(width / height)
+    return f"write `make: {{{name}: {{{keys}}}}}`, with its other keys, for the crop of the center"
 
 
 @rule(
@@ -304,8 +338,9 @@ def endless_evaluations(splits: Sequence[Composition]) -> Findings:
     "random numbers in a pass that is always the same",
     "`epoch: pass` has the same order, and the same random crops, flips and colors, in each epoch. That is right for "
     "evaluation and wrong for training. For training, write `epoch: {pass: drop, reshuffle: true}`, which has new ones "
-    "in each epoch. For evaluation, remove what is random. There is no warning about the decoders of splits whose name "
-    "begins with val, eval, test, dev or holdout (see W403), and of sources that are read several times (`repeat`).",
+    "in each epoch. For evaluation, remove what is random. There is no warning about decoders and steps of splits "
+    "whose name begins with val, eval, test, dev or holdout (see W403), and of sources that are read several times "
+    "(`repeat`).",
     keys="pass",
     bad="epoch: pass\ndefaults: {decode: rgb8+random_resized_crop=224}\ndataset:\n  - {shards: a.tar}\n",
     good="epoch: {pass: drop, reshuffle: true}\ndefaults: {decode: rgb8+random_resized_crop=224}\ndataset:\n"
@@ -323,6 +358,8 @@ def random_passes(composition: Composition) -> Findings:
         found += [] if source.scale is None else [(leaf.node.key_or_self("scale"), "scale")]
         for at, name in () if is_evaluated or (source.repeat or 1) > 1 else decoder_names(leaf):
             found += [(at, each) for each in _drawing_options(name)]
+        for at, name, step in () if is_evaluated or (source.repeat or 1) > 1 else _drawing_steps(leaf):
+            found += [(at, f"{name}: {{{step.step}: …}}")]
         if found:
             names = list_names([name for _, name in found], 4)
             message = f"this pass is the same in each epoch, although it has {names}"
