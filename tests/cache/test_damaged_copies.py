@@ -75,8 +75,7 @@ def test_incomplete_data_never_becomes_a_copy(tmp_path, served, name, announced)
     url = f"gs://bucket/{name}"
     for bad in (data[: len(data) // 2 + 3], data[:-5]):
         caching = Caching(tmp_path / "c", format="auto")
-        with pytest.raises(ShardError, match="truncated"):
-            caching.read(url, Store({url: bad}, seekable=announced))
+        assert caching.read(url, Store({url: bad}, seekable=announced)) == bad
         assert caching.files == []
     assert caching.read(url, Store({url: data}, seekable=announced)) == data
 
@@ -86,9 +85,37 @@ def test_a_flipped_bit_in_compressed_data_never_becomes_a_copy(tmp_path, served,
     data = bytearray((served.folder / "a.tar.gz").read_bytes())
     data[len(data) * part // 20] ^= 1 << part % 8
     url, caching = "gs://bucket/a.tar.gz", Caching(tmp_path / "c")
-    with pytest.raises(ShardError, match=r"damaged|not a shard|truncated"):
-        caching.read(url, Store({url: bytes(data)}))
+    assert caching.read(url, Store({url: bytes(data)})) == bytes(data)
     assert caching.files == []
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("damage", ["end", "cut", "flipped"])
+@pytest.mark.parametrize("name", ["a.tar", "a.tar.gz", "a.jsonl"])
+def test_a_shard_that_is_damaged_in_its_store_gives_the_samples_before_the_damage(
+    served, name, damage, workers
+):
+    path = served.folder / name
+    data = path.read_bytes()
+    if damage == "flipped":
+        places = {"a.tar": 150 * 3584 + 3, "a.jsonl": data.find(b"{", 50_000)}  # in a header, and in a line
+        flip(path, places.get(name, len(data) * 2 // 3))
+    else:
+        ends = {"cut": len(data) * 2 // 3, "end": 200 * 3584 if name == "a.tar" else -6}
+        path.write_bytes(data[: ends[damage]])
+
+    def read(**more):
+        plain = {**spec(served, name), "errors": {"skip": True, "max_rate": 1}, **more}
+        with wdspec.loader(plain, num_workers=workers) as loader:
+            found = [sample["__key__"] for _ in range(2) for sample in loader]
+            return sorted(found), loader.stats().sources["a"].skipped
+
+    expected, skipped = read(cache=False)
+    assert len(expected) > 100
+    assert skipped
+    assert read() == (expected, skipped)
+    if damage != "flipped" or name == "a.tar.gz":  # found as it is fetched
+        assert not copy_of(served, name).exists()
 
 
 @pytest.mark.parametrize("damage", ["start", "middle", "end", "cut", "empty"])

@@ -147,3 +147,10 @@ def test_wds_cache_is_the_default_directory(copies):
     assert "--size 100GB, or --older-than 30d" in said
     _, said = within("cache", "prune", str(copies), "--size", "lots", code=2)
     assert "is not a size" in said
+
+
+def test_prefetch_of_a_damaged_shard_fails(spec, served):
+    path = served.folder / "2.tar"
+    path.write_bytes(path.read_bytes()[:5000])
+    said = run("prefetch", spec, code=1)
+    assert "the shard is damaged or incomplete, so no copy was made; `wdspec check` says where" in said

@@ -24,10 +24,10 @@ from typing import BinaryIO
 from wdspec.base.errors import ShardError, find_lack
 from wdspec.base.files import LockFile
 from wdspec.base.process import PerProcess, process_counts
-from wdspec.base.redaction import redact, redact_answer
+from wdspec.base.redaction import redact
 from wdspec.cache.index import Content, Index, key_of, mark_in_use
 from wdspec.cache.names import Copies
-from wdspec.formats.blocks import BLOCK, LENIENT
+from wdspec.formats.blocks import BLOCK
 from wdspec.formats.compression import ANY_START, format_of
 from wdspec.formats.decompress import IntegrityCheck
 from wdspec.formats.tar.headers import ZERO_BLOCK, begins_tar
@@ -40,78 +40,61 @@ _KEPT = 64 * 1024
 
 
 class CopyCheck:
-    """Checks the bytes of a file as they arrive, and at its end whether it is a complete shard.
+    """Checks the bytes of a file as they arrive, and at its end whether it is a complete shard, whose copy is kept.
 
     Compressed data must be complete and match its checksums; a tar needs a header at its start and its end marker; the
     last line of JSON lines must be complete. CBOR, MessagePack and `ANY_START` cannot be checked before they are read.
 
     Args:
-        url: of the file, which a server may repeat in an error page.
         format: `tar`, `jsonl`, `cbor` or `msgpack`.
         lenient_end: whether a tar may lack its end marker.
         may_be_empty: whether the file may be empty.
     """
 
-    def __init__(self, url: str, format: str, *, lenient_end: bool, may_be_empty: bool) -> None:
-        self._url, self._format, self._lenient_end = url, format, lenient_end
+    def __init__(self, format: str, *, lenient_end: bool, may_be_empty: bool) -> None:
+        self._format, self._lenient_end = format, lenient_end
         self._may_be_empty = may_be_empty and format != "tar"
         self._content = IntegrityCheck(_KEPT)
-        self._size = 0
 
-    def feed(self, piece: bytes) -> None:
-        """Add bytes. Raises ShardError if they are damaged."""
-        self._size += len(piece)
-        if self._format not in ANY_START:
-            self._content.feed(piece)
+    def feed(self, piece: bytes) -> bool:
+        """Add bytes. Return whether the file is not damaged so far."""
+        with contextlib.suppress(ShardError):
+            if self._format not in ANY_START:
+                self._content.feed(piece)
+            return True
+        return False
 
-    def finish(self, total: int | None) -> None:
-        """Check the whole file, of the length that the store announced. Raises ShardError."""
-        if total is not None and self._size != total:
-            raise ShardError(f"{self._size} bytes arrived, but {total} were announced", code="D107")
-        if self._format in ANY_START:
-            return
-        content = self._content
-        content.finish()
+    def is_whole(self) -> bool:
+        """Whether these were all bytes of a shard."""
+        content, format = self._content, self._format
+        if format in ANY_START:
+            return True
+        try:
+            content.finish()
+        except ShardError:
+            return False
         if not content.known or (not content.size and self._may_be_empty):
-            return
+            return True
         start = content.start[:BLOCK]
         if begins_tar(start):
-            self._check_end(content)
-        elif self._format == "tar" or not start or start.lstrip()[:1] == b"<":
-            seen = f"begins with {redact_answer(repr(start[:40]), self._url)}" if start else "is empty"
-            raise ShardError(
-                f"not a shard: it {seen}; no copy was made. Does the URL lead to the file itself, and does "
-                "the server need a login?",
-                code="D106",
-            )
-        elif self._format == "jsonl":
-            _check_last_line(content)
-        elif self._format == "parquet" and content.end[-4:] != b"PAR1":
-            raise ShardError(
-                "truncated: the shard ends without a footer; fetch or write the shard again", code="D107"
-            )
-
-    def _check_end(self, content: IntegrityCheck) -> None:
-        if self._lenient_end or (not content.size % BLOCK and content.end.endswith(2 * ZERO_BLOCK)):
-            return
-        raise ShardError(
-            "truncated: the tar does not end with its end marker, two blocks of zeros; write the shard again, "
-            f"{LENIENT} if it is known to lack one",
-            code="D109",
-        )
+            ends = not content.size % BLOCK and content.end.endswith(2 * ZERO_BLOCK)
+            return self._lenient_end or ends
+        if format == "tar" or not start or start.lstrip()[:1] == b"<":
+            return False
+        if format == "jsonl":
+            return _is_last_line_whole(content)
+        return format != "parquet" or content.end[-4:] == b"PAR1"
 
 
-def _check_last_line(content: IntegrityCheck) -> None:
+def _is_last_line_whole(content: IntegrityCheck) -> bool:
     last = content.end.rpartition(b"\n")[2]
     if not last.strip() or (len(last) == _KEPT and content.size > _KEPT):
-        return
+        return True
     try:
         json.loads(last)
     except (ValueError, RecursionError):
-        raise ShardError(
-            f"truncated: the last line is not complete JSON: {last[:40]!r}…; fetch or write the shard again",
-            code="D107",
-        ) from None
+        return False
+    return True
 
 
 class PositionedStream:
@@ -199,13 +182,15 @@ class Fill:
         """Notified after each piece."""
         self.done = False
         self.error: Exception | None = None
-        """Why there is no copy: an error of the store, or of the check."""
+        """Why there is no copy: an error of the store."""
         self.total: int | None = None
         """Size of the shard in bytes, if the store gives it."""
         self.seekable = False
         """Whether the store serves ranges of the shard."""
         self.uncached = False
-        """Whether no copy is kept, because there is no room or no permission."""
+        """Whether no copy is kept, for one of the reasons above, or as there is no room or no permission."""
+        self.is_damaged = False
+        """Whether no copy is kept, because the shard is damaged or incomplete."""
         self.started = False
         """Whether the growing file exists, for readers to open."""
         self.made_of = ""
@@ -216,7 +201,6 @@ class Fill:
         """The position of the furthest reader in this process."""
         self._copies, self._fetch, self._rules, self._filling = copies, fetch, rules, filling
         self._check = CopyCheck(
-            copies.url,
             format_of(copies.written, rules.format),
             lenient_end=rules.lenient_end,
             may_be_empty=rules.may_be_empty,
@@ -251,11 +235,14 @@ class Fill:
             raise
         else:
             try:
-                self._put(piece)
+                self.is_damaged = not self._put(piece)
+                if self.is_damaged:  # readers get the samples before the damage, and the error at its place
+                    self._stop_caching()
             except ShardError as error:
-                self._fail(error.at(url=self._copies.url))
+                self._fail(error)
             except OSError as error:
-                self._stop_caching(error)
+                warn_once(self._copies.directory, error)
+                self._stop_caching()
         finally:
             with self.advanced:
                 self.advanced.notify_all()
@@ -337,16 +324,21 @@ class Fill:
                 self._stream.seek(0)
         return self._stream.read(PIECE)
 
-    def _put(self, piece: bytes) -> None:
-        """Write a piece, or finish the copy at an empty one. Raises OSError of the cache's file system."""
+    def _put(self, piece: bytes) -> bool:
+        """Write a piece, or finish the copy at an empty one; return whether the shard is not damaged.
+
+        Raises:
+            OSError: of the cache's file system.
+            ShardError: the store ended too early.
+        """
         self._pending = piece
         if self._part < 0:
             self._start(len(piece))
         if not piece:
-            self._finish()
-            return
+            return self._finish()
         assert self._reserved is not None
-        self._check.feed(piece)
+        if not self._check.feed(piece):
+            return False
         self._crc = zlib.crc32(piece, self._crc)
         if self.written + len(piece) > self._reserved:
             needed = self.written + len(piece)
@@ -355,6 +347,7 @@ class Fill:
             count = os.write(self._part, self._pending)
             self.written += count
             self._pending = memoryview(self._pending)[count:]
+        return True
 
     def _start(self, size: int) -> None:
         index = self._index
@@ -376,21 +369,25 @@ class Fill:
                 return
         raise OSError(errno.EDQUOT, f"no room for {needed:,} bytes within the limit of {self._rules.limit:,}")
 
-    def _finish(self) -> None:
+    def _finish(self) -> bool:
         assert self._reserved is not None
-        self._check.finish(self.total)
+        if self.total is not None and self.written != self.total:
+            message = f"{self.written} bytes arrived, but {self.total} were announced"
+            raise ShardError(message, code="D107", url=self._copies.url)
+        if not self._check.is_whole():
+            return False
         os.fsync(self._part)
         self._index.commit(self._key, self._copies.own, self.written, self._reserved, self._crc)
         self._reserved = None
         self._end()
+        return True
 
     def _fail(self, error: Exception) -> None:
         self.error = error
         self._end()
 
-    def _stop_caching(self, error: OSError) -> None:
+    def _stop_caching(self) -> None:
         """Let the readers continue with the stream at its position."""
-        warn_once(self._copies.directory, error)
         assert self._stream is not None
         self._direct = PositionedStream(self._stream, self.written, bytes(self._pending))
         self._stream, self.uncached = None, True

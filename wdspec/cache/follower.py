@@ -77,6 +77,11 @@ class Follower(RawStream):
             return self._direct is None
         return fill.total is not None and fill.total - fill.written <= SOON
 
+    @property
+    def is_damaged(self) -> bool:
+        """Whether this process keeps no copy, as the shard is damaged or incomplete."""
+        return self._fill is not None and self._fill.is_damaged
+
     def seekable(self) -> bool:
         while self._file < 0 and self._direct is None and self._released is None:
             self._step()

@@ -126,6 +126,13 @@ class RecordSamples(RawSamples):
                 code="D106",
                 offset=0,
             )
+        if offset == 0 and piece.lstrip()[:1] == b"<":  # no record begins with it
+            raise ShardError(
+                "not a shard: its first bytes are HTML or XML. Does the URL lead to the file itself, and does the "
+                "server need a login?",
+                code="D106",
+                offset=0,
+            )
         try:
             yield from self._split(piece, is_last)
         except GeneratorExit:  # at exit, the names below may already be None

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from wdspec.base.errors import ShardError
+from wdspec.cache.follower import Follower
 from wdspec.cache.shard_cache import find_copy
 from wdspec.jobs.engine import Engine
 from wdspec.jobs.job import ShardFailed, ShardJob, ShardTask
@@ -81,4 +83,7 @@ def fetch_shard(task: PrefetchTask) -> Prefetched:
     with task.storage.open(resolution) as stream:
         while piece := stream.read(_MOST):
             size += len(piece)
+        if isinstance(stream, Follower) and stream.is_damaged:
+            message = "the shard is damaged or incomplete, so no copy was made; `wdspec check` says where"
+            raise ShardError(message, url=url)
     return Prefetched(url, "fetched" if os.path.exists(copies.path) else "not kept", size)

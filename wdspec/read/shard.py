@@ -370,7 +370,7 @@ class SampleReader:
         beside = ShardUrl(f"{name.rpartition('.')[0]}{suffix}{sign}{query}", shard.base)
         if self.is_local:
             return LocalFiles(self.storage.environment.directory).open(beside)
-        return self.storage.open_watched(beside)
+        return self.storage.for_any_files.open_watched(beside)
 
     def _seeks(self, shard: ShardUrl) -> bool:
         return seeks(format_of(shard.text, self.format))

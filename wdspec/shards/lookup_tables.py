@@ -374,7 +374,7 @@ def _read(options: LookupOptions, storage: Storage) -> _Columns:
 
 
 def _read_once(options: LookupOptions, storage: Storage) -> _Columns:
-    kind, url = _format(options), table_url(options)
+    kind, url, storage = _format(options), table_url(options), storage.for_any_files
     if kind is None:
         raise UsageError(
             "the format of the table cannot be seen from its name; set `format: parquet`, `jsonl`, `csv`, `sqlite` or "

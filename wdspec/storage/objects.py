@@ -187,10 +187,8 @@ class ObjectReader:
     @classmethod
     def of(cls, storage: Storage, entry: FetchedObject, name: str) -> ObjectReader:
         """Return what reads the objects of an entry of `fetch`, reached like the shards of its source."""
+        storage = storage.for_any_files
         given: dict[str, Any] = {each.name: getattr(storage, each.name) for each in fields(Storage)}
-        if storage.cache is not None:  # files of tokens may have any bytes, too
-            rules = replace(storage.cache.rules, format="tokens", may_be_empty=True)
-            given["cache"] = replace(storage.cache, rules=rules)
         return cls(name, ObjectStorage(**given, allowed=Allowed(entry.root, entry.hosts)))
 
     def __hash__(self) -> int:

@@ -184,6 +184,14 @@ class Storage(StoreSettings):
             look_for_change(stream, resolution.location, resolution.url.text, stat)
         return stream
 
+    @property
+    def for_any_files(self) -> Storage:
+        """This storage for files that are no shards: any bytes can become a copy."""
+        if self.cache is None:
+            return self
+        rules = replace(self.cache.rules, format="tokens", may_be_empty=True)  # tokens may be any bytes, too
+        return replace(self, cache=replace(self.cache, rules=rules))
+
     def find_copy(self, shard: ShardUrl) -> CopyFile | None:
         """Open the finished copy that a shard is read from; None without one."""
         copies = self.resolve(shard).copies
