@@ -38,13 +38,11 @@ import numpy as np
 from wdspec.base.amounts import pluralize
 from wdspec.base.errors import UsageError, WdspecError, install_command
 from wdspec.base.process import Owner
-from wdspec.planning.past import Changes
 from wdspec.run.out_of_band import Lender, PackedParcel
 from wdspec.run.remote import RemoteReader, Setup, pickle_run
 from wdspec.run.run import Run
-from wdspec.run.stats import Tally
-from wdspec.run.steps import Step, Steps, Work
-from wdspec.run.tasks import Delivery, Pace, Task, Tasks, check_requests, deal_steps
+from wdspec.run.steps import Step, Work
+from wdspec.run.tasks import Delivery, Pace, Task, WorkerSteps, check_requests, deal_steps
 
 try:
     import ray
@@ -79,7 +77,7 @@ _FADES = 0.9
 """By how much the largest recent delivery counts less after each other one."""
 
 
-class Actors(Steps):
+class Actors(WorkerSteps):
     """Reads steps in Ray actors.
 
     Args:
@@ -97,8 +95,7 @@ class Actors(Steps):
         self, run: Run, workers: int, ahead: int = AHEAD, timeout: float = 0, pins: bool = False
     ) -> None:
         check_requests(ahead, timeout)
-        self.tally = Tally(run.slot_count)
-        self._tasks = Tasks(run, workers)
+        super().__init__(run, workers)
         self._tasks.pace = Pace(SECONDS, BYTES)
         self._setup, self._run_data = replace(Setup.of(run), workers=workers), pickle_run(run)
         self._workers, self._ahead, self._timeout, self._pins = workers, ahead, timeout, pins
@@ -117,11 +114,6 @@ class Actors(Steps):
         self._size = 0.0
         """Bytes of a delivery, estimated; 0 if unknown."""
 
-    @property
-    def requested(self) -> int:
-        """J of the first step that has not been requested yet."""
-        return self._tasks.requested
-
     def read(self, work: Work) -> Iterator[Step]:
         """Yield the steps in order.
 
@@ -130,17 +122,12 @@ class Actors(Steps):
             WdspecError: an actor could not read something; its place has the node.
             RuntimeError: actors died again and again, or nothing arrived in time.
         """
-        self.tally.begin()
-        self._tasks.start(work)
+        self._begin(work)
         deliveries = self._deliver()
         try:
             yield from deal_steps(deliveries, self._tasks, self.tally)
         finally:
             deliveries.close()
-
-    def draw_by(self, changes: Changes) -> None:
-        """Draw the steps of later tasks by these shares."""
-        self._tasks.changes = changes
 
     def close(self) -> None:
         """End the actors."""

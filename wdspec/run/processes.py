@@ -29,12 +29,10 @@ from wdspec.base.errors import NO_SHARED_MEMORY, WdspecError, find_lack
 from wdspec.base.process import MEMORY_UNIT, Owner, PerProcess
 from wdspec.base.workers import parent_watch
 from wdspec.planning.keys import key64
-from wdspec.planning.past import Changes
 from wdspec.run.parcels import forget_sender
 from wdspec.run.run import Run
-from wdspec.run.stats import Tally
-from wdspec.run.steps import Step, Steps, Work
-from wdspec.run.tasks import Delivery, TaskReader, Tasks, deal_steps
+from wdspec.run.steps import Step, Work
+from wdspec.run.tasks import Delivery, TaskReader, WorkerSteps, deal_steps
 from wdspec.stores import watchdog
 from wdspec.stores.read_ahead import background_fetcher
 from wdspec.urls.urls import has_lance
@@ -69,7 +67,7 @@ def _reads_lance(run: Run) -> bool:
     return any(has_lance(stream.shards) for stream in streams)
 
 
-class Processes(Steps):
+class Processes(WorkerSteps):
     """Reads steps in worker processes, with torch's DataLoader.
 
     Args:
@@ -79,8 +77,7 @@ class Processes(Steps):
     """
 
     def __init__(self, run: Run, workers: int, arguments: dict[str, Any]) -> None:
-        self.tally = Tally(run.slot_count)
-        self._tasks = Tasks(run, workers)
+        super().__init__(run, workers)
         self._running: Callable[[], Any] = lambda: None
         """Weak reference to the DataLoader's iterator."""
         self._finalizer: weakref.finalize[..., Processes] | None = None
@@ -104,11 +101,6 @@ class Processes(Steps):
             **arguments,
         )
 
-    @property
-    def requested(self) -> int:
-        """J of the first step that has not been requested yet."""
-        return self._tasks.requested
-
     def read(self, work: Work) -> Iterator[Step]:
         """Yield the steps in order.
 
@@ -123,8 +115,7 @@ class Processes(Steps):
             self.close()
         if not self._loader.persistent_workers:
             self.tally.settle()
-        self.tally.begin()
-        self._tasks.start(work)
+        self._begin(work)
         peaks: dict[int, int] = {}  # worker -> bytes
 
         def note_peak(worker: int, delivery: Delivery) -> None:
@@ -160,10 +151,6 @@ class Processes(Steps):
         finally:
             if finalizer is not None and not self._loader.persistent_workers:
                 finalizer()
-
-    def draw_by(self, changes: Changes) -> None:
-        """Draw the steps of later tasks by these shares."""
-        self._tasks.changes = changes
 
     def _start_workers(self) -> Iterator[Delivery]:
         """Return an iterator of the DataLoader, and register its workers to be ended when Python exits."""

@@ -35,7 +35,7 @@ from wdspec.read.reader import Reader
 from wdspec.run.parcels import Bundle, Parcel, ring, unbundle
 from wdspec.run.run import Run
 from wdspec.run.stats import Counts, Tally
-from wdspec.run.steps import Step, Work
+from wdspec.run.steps import Step, Steps, Work
 from wdspec.spec.language.steps import StepRanges
 
 Failure = WdspecError | ExceptionWrapper
@@ -202,6 +202,27 @@ class Tasks:
                 is_last = end is not None and numbers[-1] + workers >= end
                 yield Task(numbers, own, self.changes, skips, is_last)
             number += steps * workers
+
+
+class WorkerSteps(Steps):
+    """Steps that workers read, which get tasks in turn. Their counts come with the deliveries."""
+
+    def __init__(self, run: Run, workers: int) -> None:
+        self.tally = Tally(run.slot_count)
+        self._tasks = Tasks(run, workers)
+
+    @property
+    def requested(self) -> int:
+        """J of the first step that has not been requested yet."""
+        return self._tasks.requested
+
+    def draw_by(self, changes: Changes) -> None:
+        """Draw the steps of later tasks by these shares."""
+        self._tasks.changes = changes
+
+    def _begin(self, work: Work) -> None:
+        self.tally.begin()
+        self._tasks.start(work)
 
 
 class TaskReader(Dataset[Any]):

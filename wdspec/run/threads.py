@@ -15,11 +15,9 @@ from collections.abc import Iterator
 from queue import Empty, SimpleQueue
 
 from wdspec.base.errors import WdspecError
-from wdspec.planning.past import Changes
 from wdspec.run.run import Run
-from wdspec.run.stats import Tally
-from wdspec.run.steps import Step, Steps, Work
-from wdspec.run.tasks import Delivery, Task, TaskReader, Tasks, check_requests, deal_steps
+from wdspec.run.steps import Step, Work
+from wdspec.run.tasks import Delivery, Task, TaskReader, WorkerSteps, check_requests, deal_steps
 
 AHEAD = 2
 """Tasks queued for each thread, as many as torch's DataLoader queues for each worker."""
@@ -28,7 +26,7 @@ _END_WITHIN = 5.0
 _NAME = "wdspec-reader"
 
 
-class Threads(Steps):
+class Threads(WorkerSteps):
     """Reads steps in threads.
 
     Args:
@@ -46,17 +44,11 @@ class Threads(Steps):
         self, run: Run, workers: int, ahead: int = AHEAD, timeout: float = 0, pins: bool = False
     ) -> None:
         check_requests(ahead, timeout)
-        self.tally = Tally(run.slot_count)
-        self._tasks = Tasks(run, workers)
+        super().__init__(run, workers)
         self._run = pickle.dumps(run)
         self._readers = [self._new_reader() for _ in range(workers)]
         self._ahead, self._timeout, self._pins = ahead, timeout, pins
         self._threads: list[_Thread] = []
-
-    @property
-    def requested(self) -> int:
-        """J of the first step that has not been requested yet."""
-        return self._tasks.requested
 
     def read(self, work: Work) -> Iterator[Step]:
         """Yield the steps in order; one work at a time.
@@ -65,8 +57,7 @@ class Threads(Steps):
             RuntimeError: nothing arrived in time.
             Exception: what reading raised.
         """
-        self.tally.begin()
-        self._tasks.start(work)
+        self._begin(work)
         try:
             yield from deal_steps(self._deliver(), self._tasks, self.tally)
         except GeneratorExit:  # at exit, the names below may already be None
@@ -76,10 +67,6 @@ class Threads(Steps):
         except Exception:
             self._end()
             raise
-
-    def draw_by(self, changes: Changes) -> None:
-        """Draw the steps of later tasks by these shares."""
-        self._tasks.changes = changes
 
     def count(self) -> None:
         """Bring `tally` up to date."""
