@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
+from functools import partial
 from itertools import chain, islice
 from operator import itemgetter
 from typing import Any
@@ -12,21 +13,15 @@ from typing import Any
 from wdspec.base.errors import ShardError
 from wdspec.planning.epochs import Epoch, Run, ShuffledPass, replace_ended, seek
 from wdspec.planning.keys import key64
-from wdspec.planning.order import ReleaseOrder
 from wdspec.read.error_budget import ErrorBudget
-from wdspec.read.pass_part import PassReading
+from wdspec.read.pass_part import PassReading, Placed, release
 from wdspec.read.shard import Piece
-from wdspec.read.source import FIRST
 from wdspec.read.transform import Sample
 
 _AT_ONCE = 4096
 """Draws to compute at a time."""
 _A_READ = 256
 """Samples to read at a time if they are not shuffled."""
-
-
-Placed = tuple[Sample | None, int]
-"""A raw sample of a pass, None if it cannot be read, and its position in the source."""
 
 
 class EpochReading(PassReading):
@@ -55,10 +50,7 @@ class EpochReading(PassReading):
     def _source(self, epoch: Epoch, slot: int, source: int, at: int) -> Any:
         """Yield the samples of a source from number `at` on, copy after copy."""
         live = replace(self.sources[source], seed=epoch.key)
-        parts, process = live.parts, live.process(0)
-        if parts.selection is not None and (counted := self.finite.counts[source].counted):
-            parts = parts.with_selection(None if counted == "all" else parts.selection.by_value)
-        process = parts.choosing(process, live.budget)
+        process = self._build_process(source, live)
         if not at and epoch.is_first(slot, source):
             self._report_empty_shards(source)
         for copy, runs in enumerate(epoch.runs(slot, source)):
@@ -79,24 +71,10 @@ class EpochReading(PassReading):
                 live.budget(error, "shard", url=live.plan.shards[place].text)
 
     def _copy(self, lanes: Runs, total: int, at: int, key: int) -> Iterator[list[Placed]]:
-        """Yield the raw samples of a copy from number `at` on, by their delays, some at a time."""
-        delays = lanes.delays
-        read, last = (at, -1) if delays.size == 1 else delays.given(key, at, total)
-        lanes.move_to(read)
-        if delays.size == 1:
-            while block := lanes.read(_A_READ):
-                yield block
-            return
-        releasing, start = ReleaseOrder(delays, key, read, last), read
-        held: dict[int, Placed] = {}
-        while read < total:
-            # The first samples come early; later, blocks are longer, which is faster.
-            block = lanes.read(min(delays.block, max(FIRST, read - start)))
-            first, read = read, read + len(block)
-            held.update(zip(range(first, read), block, strict=True))
-            for ordinal in releasing.out.intersection(range(first, read)):
-                del held[ordinal]
-            yield [held.pop(o) for o in (releasing.rest(total) if read == total else releasing.upto(read))]
+        """Return the raw samples of a copy from number `at` on, by their delays, some at a time."""
+        if lanes.delays.size == 1:
+            return iter(partial(lanes.take_from(at), _A_READ), [])
+        return release(lanes.delays, key, at, total, lanes.take_from)
 
     def read_run(
         self, epoch: Epoch, source: int, run: Run, at: int, ahead: Any, coming: Sequence[int]
@@ -177,12 +155,13 @@ class Runs:
         self._following = 0
         self._left: list[Placed] = []
 
-    def move_to(self, read: int) -> None:
+    def take_from(self, read: int) -> Callable[[int], list[Placed]]:
         """Start to read after the first samples."""
         self._lanes, self._following, at = seek(self._lengths, self._width, read)
         if at:  # within a round
             self._left = [next(self._open(*lane)) for lane in self._lanes[at:]]
             self._advance(1)
+        return self.read
 
     def read(self, most: int) -> list[Placed]:
         """Return the next samples, fewer than `most` only at the end."""

@@ -20,11 +20,15 @@ from wdspec.read.randomness import note_pass
 from wdspec.read.selection import Choose
 from wdspec.read.shard import Piece
 from wdspec.read.slot import Part, Slot
+from wdspec.read.source import FIRST
 from wdspec.read.transform import LiveSource, Process, Sample
 from wdspec.spec.language.values import MASK
 from wdspec.storage.ahead import Ahead
 from wdspec.stores.local import LocalFiles
 from wdspec.urls.urls import ShardUrl
+
+Placed = tuple[Sample | None, int]
+"""A raw sample of a pass, None if it cannot be read, and its position in the source."""
 
 
 class PassReading:
@@ -62,39 +66,33 @@ class PassReading:
         for raw, position in live.ahead(self._placed(segment, at, slot), itemgetter(0), is_chosen=False):
             yield None if raw is None else process(raw, position)
 
-    def _placed(self, segment: PassSegment, at: int, slot: int) -> Iterator[tuple[Sample | None, int]]:
+    def _placed(self, segment: PassSegment, at: int, slot: int) -> Iterator[Placed]:
         """Return the raw samples of a segment in the order of a slot, each with its position."""
         delays = self.sources[segment.source].plan.delays
-        if delays.size == 1:
-            begin = segment.first + at
-            return zip(self._raw(segment._replace(first=begin)), counter(begin), strict=False)
-        return chain.from_iterable(self._shuffled(segment, at, slot, delays))
 
-    def _shuffled(
-        self, segment: PassSegment, at: int, slot: int, delays: Delays
-    ) -> Iterator[list[tuple[Sample | None, int]]]:
-        """Yield the raw samples of a segment by their delays, some at a time."""
-        key, total = delays.key(slot), segment.stop - segment.first
-        read, last = delays.given(key, at, total)
-        releasing = ReleaseOrder(delays, key, read, last)
-        raws = self._raw(segment._replace(first=segment.first + read))
-        held: dict[int, Any] = {}
-        while read < total:
-            first, read = read, min(read + delays.block, total)
-            held.update(zip(range(first, read), raws))  # noqa: B905 - takes only a block of them
-            for ordinal in releasing.out.intersection(range(first, read)):
-                del held[ordinal]
-            due = releasing.rest(total) if read == total else releasing.upto(read)
-            yield [(held.pop(ordinal), segment.first + ordinal) for ordinal in due]
+        def read_from(number: int) -> Iterator[Placed]:
+            begin = segment.first + number
+            return zip(self._raw(segment._replace(first=begin)), counter(begin), strict=False)
+
+        def taking_from(number: int) -> Callable[[int], list[Placed]]:
+            placed = read_from(number)
+            return lambda most: list(islice(placed, most))
+
+        if delays.size == 1:
+            return read_from(at)
+        total = segment.stop - segment.first
+        return chain.from_iterable(release(delays, delays.key(slot), at, total, taking_from))
 
     def _process_of(self, source: int) -> Process:
         if source not in self._process:
-            live = self.sources[source]
-            parts, selection = live.parts, live.parts.selection
-            if selection is not None and (counted := self.finite.counts[source].counted):
-                parts = parts.with_selection(None if counted == "all" else selection.by_value)
-            self._process[source] = parts.choosing(live.process(0), live.budget)
+            self._process[source] = self._build_process(source, self.sources[source])
         return self._process[source]
+
+    def _build_process(self, source: int, live: LiveSource) -> Process:
+        parts, selection = live.parts, live.parts.selection
+        if selection is not None and (counted := self.finite.counts[source].counted):
+            parts = parts.with_selection(None if counted == "all" else selection.by_value)
+        return parts.choosing(live.process(0), live.budget)
 
     def _choices_of(self, source: int, is_part: bool) -> tuple[Choose, Choose]:
         """Return what says which samples have positions, and the same without counting those that have none."""
@@ -302,6 +300,31 @@ class PassReading:
             errors.append(error)
             report()
         return report, opened
+
+
+def release(
+    delays: Delays, key: int, at: int, total: int, take_from: Callable[[int], Callable[[int], list[Placed]]]
+) -> Iterator[list[Placed]]:
+    """Yield samples from number `at` on by their delays, some at a time.
+
+    Args:
+        delays: their delays.
+        key: what the delays are drawn by.
+        at: how many were yielded before.
+        total: how many there are.
+        take_from: starts to read at a number, and returns what takes the next samples from there, at most so many.
+    """
+    read, last = delays.given(key, at, total)
+    take, releasing, start = take_from(read), ReleaseOrder(delays, key, read, last), read
+    held: dict[int, Placed] = {}
+    while read < total:
+        # The first samples come early; later, blocks are longer, which is faster.
+        block = take(min(delays.block, max(FIRST, read - start)))
+        first, read = read, read + len(block)
+        held.update(zip(range(first, read), block, strict=True))
+        for ordinal in releasing.out.intersection(range(first, read)):
+            del held[ordinal]
+        yield [held.pop(o) for o in (releasing.rest(total) if read == total else releasing.upto(read))]
 
 
 def _count_lost(errors: Sequence[ShardError], walk: Choose) -> int:
