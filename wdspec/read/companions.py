@@ -40,8 +40,8 @@ class Supply:
         functions: the functions of the user.
     """
 
-    slot: Companions
-    """The slot that is being read."""
+    slot: OpenStreams
+    """Those of the slot that is being read."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Supply:
     def apart(self, sources: Sequence[LiveSource]) -> list[LiveSource]:
         """Return sources whose samples get the first companions of the first slot, whatever else is read."""
         supply = copy(self)
-        supply.slot = Companions(_Nothing(), supply, 0, [StreamState()] * len(self.streams))
+        supply.slot = OpenStreams(supply, 0, [StreamState()] * len(self.streams))
         return supply.over(sources)
 
     def draw(self, source: LiveSource, process: Process) -> Process:
@@ -80,7 +80,7 @@ class Supply:
         own = [(n, each) for n, each in enumerate(self.plan.companions) if each.owner == source.plan.name]
         keys: dict[int, list[int]] = {}
         """By slot: the keys of the numbers that decide who gets companions."""
-        current: Companions | None = None
+        current: OpenStreams | None = None
         repeats = {each.field: [0, 0] for _, each in own if each.count > 1}
         """By field: samples that got a companion twice, and all that got some; empty after a warning."""
         draws: list[tuple[str, int, int, int, Iterator[Drawn]]] = []
@@ -222,6 +222,16 @@ def _field_of(process: Process, raw: Sample, ordinal: int, field: str) -> Any:
     return None if sample is None else sample[field]
 
 
+class OpenStreams:
+    """The streams of companions of a slot."""
+
+    def __init__(self, supply: Supply, number: int, states: Sequence[StreamState]) -> None:
+        self.number = number
+        streams = zip(supply.streams, states, strict=False)  # further states are those of parts above
+        self.opened = [SourceStream(live, number, state) for live, state in streams]
+        self.streams = [iter(each) for each in self.opened]
+
+
 class Companions(Part[Any]):
     """The samples of slot (c, k), which get companions as they are read: a `Slot`.
 
@@ -234,21 +244,18 @@ class Companions(Part[Any]):
 
     def __init__(self, below: Slot[Any], supply: Supply, number: int, states: Sequence[StreamState]) -> None:
         super().__init__(below)
-        self.number, self._supply = number, supply
-        streams = zip(supply.streams, states, strict=False)  # further states are those of parts above
-        self._opened = [SourceStream(live, number, state) for live, state in streams]
-        self.streams = [iter(each) for each in self._opened]
+        self._supply, self._own = supply, OpenStreams(supply, number, states)
 
     def take(self, m: int) -> Sequence[Any]:
         """Return the m-th block or batch."""
-        self._supply.slot = self
+        self._supply.slot = self._own
         return self.below.take(m)
 
     def samples(self, m: int) -> Iterator[Any]:
         """Yield the samples of the m-th block one by one, each read when it is requested."""
         samples = self.below.samples(m)
         while True:
-            self._supply.slot = self  # another slot may have been read since
+            self._supply.slot = self._own  # another slot may have been read since
             try:
                 sample = next(samples)
             except StopIteration:
@@ -257,35 +264,16 @@ class Companions(Part[Any]):
 
     def skip(self, m: int) -> None:
         """Move past the m-th block or batch, and the companions of its samples."""
-        self._supply.slot = self
+        self._supply.slot = self._own
         self.below.skip(m)
 
     def pack(self) -> bytes:
         """Return the state after the last block or batch."""
         below = self.below.pack() or pack_slot([StreamState()] * len(self._supply.plan.sources))
-        return b"".join([below, *(each.pack() for each in self._opened)])
+        return b"".join([below, *(each.pack() for each in self._own.opened)])
 
     def close(self) -> None:
         """Close all open shards."""
-        for each in self._opened:
+        for each in self._own.opened:
             each.close()
         super().close()
-
-
-class _Nothing:
-    """What is below where samples are read in another way: a `Slot`."""
-
-    def take(self, m: int) -> Sequence[Any]:
-        return ()
-
-    def samples(self, m: int) -> Iterator[Any]:
-        return iter(())
-
-    def skip(self, m: int) -> None:
-        pass
-
-    def pack(self) -> bytes:
-        return b""
-
-    def close(self) -> None:
-        pass
