@@ -72,7 +72,7 @@ class Lookup:
 
     def __call__(self, raw: dict[str, Any]) -> None:
         """Add the values, or mark the sample as dropped. Raises ShardError if the table lacks its key."""
-        key = self._read(raw)
+        key = self.key_of(raw)
         row = -1 if key is None else self._find(key)
         if row >= 0:
             count = len(raw) + len(self._columns)
@@ -95,15 +95,12 @@ class Lookup:
                 partner=self._url,
             )
 
-    def key_of(self, raw: dict[str, Any]) -> str | None:
-        """Return the key that is looked up for a sample; None if it has none. Raises ShardError."""
-        return self._read(raw)
-
     def has(self, key: str) -> bool:
         """Whether the table has a row with a key."""
         return self._find(key) >= 0
 
-    def _read(self, raw: dict[str, Any]) -> str | None:
+    def key_of(self, raw: dict[str, Any]) -> str | None:
+        """Return the key that is looked up for a sample; None if it has none. Raises ShardError."""
         try:
             return self._value(raw)
         except ShardError as error:

@@ -124,12 +124,7 @@ class NamedPartner(Partner):
             return sample
         if key not in self.errors.by_key:
             if (fault := next(iter(errors), self.errors.fatal)) is None:
-                raise self.error(
-                    "the shard of a join changed while it was read; do not change shards while they are read, and "
-                    "resume from a saved state",
-                    code="D223",
-                    partner_offset=place.offset,
-                )
+                raise self._changed(place)
             self.errors.by_key[key] = fault
         return None
 

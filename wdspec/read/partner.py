@@ -288,12 +288,7 @@ class Partner:
             else:
                 errors.blame(key, place.at)
         if sample is not None or key not in errors.by_key:
-            raise self.error(
-                "the shard of a join changed while it was read; do not change shards while they are read, and resume "
-                "from a saved state",
-                code="D223",
-                partner_offset=place.offset,
-            )
+            raise self._changed(place)
         return None
 
     @property
@@ -339,6 +334,14 @@ class Partner:
     def error(self, message: str, *, code: str, **place: Any) -> ShardError:
         """Return an error of the join; the caller adds the place in the shard."""
         return ShardError(message, code=code, partner=self.url, **place)
+
+    def _changed(self, place: Place) -> ShardError:
+        return self.error(
+            "the shard of a join changed while it was read; do not change shards while they are read, and resume from "
+            "a saved state",
+            code="D223",
+            partner_offset=place.offset,
+        )
 
     def close(self) -> None:
         """Close the shard."""

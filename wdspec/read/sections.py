@@ -111,11 +111,7 @@ class SectionDraws:
 
     def begin(self, turn: int, place: StreamState | None = None) -> Begun:
         """Begin a section at a turn of the slot, or again at its place."""
-        self.current = (
-            self._readings.begin(self._worker, turn)
-            if place is None
-            else self._readings.resume(self._worker, place)
-        )
+        self.current = self.foresee(turn) if place is None else self.resume(place)
         return self.current
 
     def foresee(self, turn: int) -> Begun:

@@ -180,8 +180,8 @@ class SampleReader:
             if copy is None:
                 return reader(unpack(raw), **start)
             self._note_copy(whole or shard, str(copy.name))
-            from_store, samples_of = partial(self._open_store, shard), partial(_read, reader, unpack)
-            return CopySamples(samples_of, copy, raw, from_store, **start)
+            from_store = partial(self._open_store, shard)
+            return CopySamples(lambda file, **at: reader(unpack(file), **at), copy, raw, from_store, **start)
         except BaseException as error:
             raw.close()
             if isinstance(error, WdspecError):
@@ -417,12 +417,6 @@ class SampleReader:
                 "answer looks complete; if the ETL returns tar, set `format: tar`"
             )
         return format
-
-
-def _read(
-    reader: Callable[..., RawSamples], unpack: Callable[[BinaryIO], BinaryIO], file: BinaryIO, **start: Any
-) -> RawSamples:
-    return reader(unpack(file), **start)
 
 
 def _raise(error: ShardError) -> None:
