@@ -333,9 +333,8 @@ def mask(text: str) -> str:
 
 _VARIABLES = re.compile(r"(?mi)(?:^([ \t]*(?:\?[ \t]+)?)|(?<=[{,\s]))[\"']?var(?:s|iables)?[\"']?[ \t]*:")
 """The key `vars`, also with a typical mistake."""
-_QUOTED = re.compile(
-    r"(?m)((?:^|[-:\[{,?])[ \t]*)(\"(?:\\.|[^\"\\])*\"?|'(?:''|[^'])*'?)", re.DOTALL
-)  # also one that is never closed
+# Also a text whose quotes are never closed.
+_QUOTED = re.compile(r"(?m)((?:^|[-:\[{,?])[ \t]*)(\"(?:\\.|[^\"\\])*\"?|'(?:''|[^'])*'?)", re.DOTALL)
 _VALUE = re.compile(r"(?m)(?:(?<=[:\[{,])|(?<=-)|^)[ \t]*([^\s:{}\[\],#][^\n{}\[\],]*?)[ \t]*(?=[,}\]\n]|$)")
 _NAME = re.compile(r"(?:\"+[ \t]*:|[\w.-]+[ \t]*:(?=[\s\"]|$))[ \t]*")
 

@@ -341,9 +341,8 @@ def _pair(old: Place, new: Place) -> Iterator[Pair]:
         return
     (one, left_out), (other, others_left_out) = old.variants(), new.variants()
     both = [one, other]
-    if all(
-        len({split for split, _ in each}) == 1 for each in both
-    ):  # perhaps `a.yaml#train` and `b.yaml#val`
+    # Perhaps `a.yaml#train` and `b.yaml#val`.
+    if all(len({split for split, _ in each}) == 1 for each in both):
         both = [{(None, env): place for (_, env), place in each.items()} for each in both]
     for name in dict.fromkeys((*both[1], *both[0])):
         yield Pair(both[0].get(name), both[1].get(name))

@@ -582,9 +582,8 @@ def strip(plan: Plan, first: int = 0) -> tuple[str, int, int]:
     from PIL import Image
 
     size = plan.batching.global_size
-    most = STRIP // min(
-        size, STRIP
-    )  # a step without a batch is one sample of each rank, so use columns of 32
+    # A step without a batch is one sample of each rank, so use columns of 32
+    most = STRIP // min(size, STRIP)
     if plan.batching.batched:
         most = min(64, most)
     line = plan.timeline
@@ -599,9 +598,8 @@ def strip(plan: Plan, first: int = 0) -> tuple[str, int, int]:
         drawn = np.full((-(-len(flat) // 32), 32), -1)
         drawn.ravel()[: len(flat)] = flat
     colours = np.array([*palette(len(plan.sources)), _PADDING, (255, 255, 255)], dtype=np.uint8)
-    grid = (
-        drawn if plan.batching.windowed else drawn.T
-    )  # a window has many samples, and there are few of them
+    # A window has many samples, and there are few of them
+    grid = drawn if plan.batching.windowed else drawn.T
     side = min(24, max(6, 900 // grid.shape[1]), max(6, 400 // grid.shape[0]))
     picture = Image.fromarray(colours[grid].repeat(side, axis=0).repeat(side, axis=1))
     file = io.BytesIO()

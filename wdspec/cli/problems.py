@@ -85,9 +85,8 @@ def _with_summary(checked: Iterable[CheckedSpec], show: Callable[[Problem], str]
     shown: dict[Problem, Problem] = {}
     for spec in checked:
         files += spec.is_checked
-        for problem in sorted(
-            spec.problems, key=lambda each: each.code == "W108"
-        ):  # which an error may have caused
+        # W108 comes last, as an error may have caused it.
+        for problem in sorted(spec.problems, key=lambda each: each.code == "W108"):
             if shown.setdefault(_identity(problem), problem) is problem:
                 yield show(problem)
     yield summary(files, Counter(problem.severity for problem in shown))

@@ -278,9 +278,8 @@ def _source(
         return result
     after = [simulation.first_by_slot[:, column], by_slot]
     order = source.order
-    if (
-        plan.finite is not None
-    ):  # every epoch walks once through the source; places of dropped samples are empty
+    # Every epoch walks once through the source; places of dropped samples are empty.
+    if plan.finite is not None:
         kept = min(1.0, explanation.samples / (source.samples or explanation.samples))
         drawn = round(drawn * kept)
         after = [np.array([round(simulation.by_epoch[0, column] * kept)])] * 2

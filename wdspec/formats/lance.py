@@ -104,9 +104,8 @@ class LanceTable:
     def _start(self, first: int, paths: Sequence[str]) -> Iterator[Any]:
         """Scan the rest of the fragment in batches that are its parts."""
         names = [path if path in self.schema.names else path.rpartition(".")[0] for path in paths]
-        with (
-            self._reporting()
-        ):  # an error of a scan ends the process if it quotes damaged text that has a NUL
+        # An error of a scan ends the process if it quotes damaged text that has a NUL
+        with self._reporting():
             self._fragment.take([0], columns=names)
         found: Iterator[Any] = self._fragment.scanner(
             columns=names,

@@ -133,9 +133,8 @@ class ShuffledPass(Pass):
     """The `order` of each source."""
 
     def __hash__(self) -> int:
-        return hash(
-            (self.seed, self.samples, self.names)
-        )  # copies, as each thread has one, share plans of epochs
+        # Copies, as each thread has one, share plans of epochs
+        return hash((self.seed, self.samples, self.names))
 
     @property
     def given(self) -> int:

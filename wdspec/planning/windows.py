@@ -237,9 +237,8 @@ def _fit_best(costs: Floats, sums: Floats, rules: WindowRules, copies: Copies | 
     """Put each sample, the largest first, into the batch that it fills best. No batch has copies of a sample."""
     count, most = len(costs), rules.max_size
     capacity, whole = min(rules.capacity, float(costs.sum()) + 1), costs.astype(np.int64)
-    if (
-        capacity * count > _INTEGERS or (whole != costs).any()
-    ):  # fractions, in parts that `_ROUNDING` allows for
+    # Fractions become numbers of parts that `_ROUNDING` allows for.
+    if capacity * count > _INTEGERS or (whole != costs).any():
         parts = _INTEGERS // count
         capacity, whole = parts, np.rint(costs * (parts / capacity)).astype(np.int64)
     empty, spent = int(capacity) * count, (whole * count).tolist()

@@ -124,9 +124,8 @@ class LeanStream(SourceStream):
                 self._watch.check(next(iter(self._buffer), self._read))
             if ended:
                 return True
-            if (
-                self._read % self._block == 0
-            ):  # at once: later states must not depend on when reading continues
+            # At once: later states must not depend on when reading continues
+            if self._read % self._block == 0:
                 self._find_restart()
                 self._restarts.append(RestartPoint(self._read, *self._lanes.position))
         return False

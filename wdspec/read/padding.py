@@ -197,9 +197,8 @@ def as_tensors(values: Sequence[Any], is_loose: bool = False) -> list[torch.Tens
     full = [
         tensor for tensor, value in zip(tensors, values, strict=True) if not _is_empty_list(value)
     ] or tensors
-    if is_loose or any(
-        _is_list(value) for value in values
-    ):  # lists from JSON have no type: 1 and 0.5 are both numbers
+    # Lists from JSON have no type: 1 and 0.5 are both numbers
+    if is_loose or any(_is_list(value) for value in values):
         dtype = full[0].dtype
         for tensor in full[1:]:
             dtype = torch.promote_types(dtype, tensor.dtype)

@@ -185,9 +185,8 @@ class PassReading:
             )
             for raw in places:
                 at += 1
-                tells = (
-                    has_all or raw is not None
-                )  # otherwise, an error may be of a sample without a position
+                # Without a sample, an error may be of one without a position.
+                tells = has_all or raw is not None
                 if at <= first:
                     if tells:
                         errors.clear()  # they belong to another slot

@@ -351,6 +351,5 @@ def _where_test(
 ) -> Choose:
     expression = parse_expression(text, named)
     measure = Measures(fields, expression.paths, expression.optional, tags, keeps_decoded)
-    return measure.applying(
-        expression.evaluate, absent=True
-    )  # `missing: skip` drops a sample without values later
+    # `missing: skip` drops a sample without values later
+    return measure.applying(expression.evaluate, absent=True)

@@ -178,9 +178,8 @@ def _keep_topology(run: Run, written: Mapping[str, int]) -> str:
     """Return how a run resumes a state of another topology."""
     elastic = f"`elastic: {{ranks: {written['ranks']}, workers: {written['workers']}}}` in the spec"
     topology, errors = Topology(written["ranks"], written["workers"]), []
-    workers = (
-        run.plan.topology.workers if run.spec.elastic is None else 1
-    )  # else, those of this process are unknown
+    # With `elastic`, those of this process are unknown.
+    workers = run.plan.topology.workers if run.spec.elastic is None else 1
     for check in (
         lambda: run.seat.places(topology, run.plan.batching.shared),
         lambda: topology.check_workers(workers),

@@ -180,9 +180,8 @@ class Tasks:
     def __iter__(self) -> Iterator[Task]:
         first, end, skipped, slots = self._first, self._end, self._skipped, self._slots
         workers, number = self.workers, first
-        served = self._plan.slot_of_step(first, self.changes.epoch)[
-            0
-        ]  # by the first step; not J mod K in all epochs
+        # By the first step: it is not J mod K in all epochs.
+        served = self._plan.slot_of_step(first, self.changes.epoch)[0]
         while end is None or number < end:
             # All workers get the same number in a round, so that their turns stay those of single batches.
             steps = self.pace.steps

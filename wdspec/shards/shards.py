@@ -170,9 +170,8 @@ def _compare_costs(spec: Spec, files: Mapping[str, Mapping[str, str]]) -> None:
         if totals is None or not totals.costing or source.mean_cost != totals.cost:
             continue
         now = digest_costing(spec, source, files.get(source.name, {}))
-        if (
-            now and split_costing(now)[1] != split_costing(totals.costing)[1]
-        ):  # without `batch`, nothing is measured
+        # Without `batch`, nothing is measured.
+        if now and split_costing(now)[1] != split_costing(totals.costing)[1]:
             warn_user(
                 f"the share of `{source.name}` follows its mean cost, which was measured with other files or tables; "
                 "`wdspec stats SPEC` measures it again, which changes the order"

@@ -167,9 +167,8 @@ class LocalOutput:
         if self._owner.is_other:
             _let_go(file)
             return
-        with contextlib.suppress(
-            OSError
-        ):  # with the lock held: afterwards the name may belong to another writer
+        # While the lock is held: afterwards the name may belong to another writer.
+        with contextlib.suppress(OSError):
             os.unlink(self._partial)
         with contextlib.suppress(OSError):  # closing flushes the buffer, for which there may be no room
             file.close()

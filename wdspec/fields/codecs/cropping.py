@@ -124,9 +124,8 @@ def make_crop(
     ) -> Cropped:
         pixels, wrap = _read_image(image)
         height, width = pixels.shape[:2]
-        is_indexed = (
-            isinstance(image, Image.Image) and image.mode == "P"
-        )  # neighbouring numbers are no similar colours
+        # Neighbouring numbers of a palette are no similar colours.
+        is_indexed = isinstance(image, Image.Image) and image.mode == "P"
         resize = _take_nearest if is_indexed else _resize
         (fit,) = framing.fits((width, height), numbers)
         place = Geometry(fit, numbers(FLIP) < hflip, (width, height), relative)

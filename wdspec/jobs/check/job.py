@@ -142,9 +142,8 @@ class CheckReport:
         rates = {}
         for checked in self.collection.own:
             found, errors = skips[checked.name], checked.source.errors
-            samples = (
-                checked.facts.delivered + found
-            )  # as training counts them, without those that are dropped
+            # As training counts them, without those that are dropped.
+            samples = checked.facts.delivered + found
             if not 0 < found <= samples / 10 or not checked.is_read_in_full:
                 continue
             first = min(found, _FIRST_ERRORS) / MIN_SAMPLES
