@@ -19,7 +19,7 @@ from wdspec.base.errors import ShardError, UsageError
 from wdspec.base.progress import progress
 from wdspec.cli.output import Block, Row, Table, Warning, pluralize, print_json, show
 from wdspec.cli.samples import HEADINGS, FieldValue, describe_fields, describe_value, log_skipped_errors
-from wdspec.cli.spec_options import SpecChoice, choosing_spec, parse_value, topology_options
+from wdspec.cli.spec_options import SpecChoice, choosing_spec, format_option, parse_value, topology_options
 from wdspec.cli.state import read_state
 from wdspec.fields.samples import COMPANIONS
 from wdspec.planning.past import Changes
@@ -50,12 +50,10 @@ _MOST_TOKENS = 64
 
 @click.command()
 @choosing_spec
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "json", "jsonl"]),
-    default="text",
-    show_default=True,
+@format_option(
+    "text",
+    "json",
+    "jsonl",
     help="Output format; `jsonl` prints one line for each sample, as soon as its step is read.",
 )
 @click.option(

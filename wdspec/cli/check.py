@@ -16,7 +16,7 @@ from wdspec.base.redaction import redacted_urls
 from wdspec.cli.output import Block, Table, pluralize, show_report, table_of
 from wdspec.cli.problems import CheckedSpec, github_report, junit_report, parse_ignored, summary
 from wdspec.cli.samples import only_source
-from wdspec.cli.spec_options import SpecChoice, choosing_engine, choosing_spec
+from wdspec.cli.spec_options import SpecChoice, choosing_engine, choosing_spec, format_option
 from wdspec.jobs.check.facts import DataProblem
 from wdspec.jobs.check.job import CheckReport, check_data
 from wdspec.jobs.check.judge_samples import CODES
@@ -76,14 +76,7 @@ from wdspec.stores.outputs import save
 @click.option("--strict", is_flag=True, help="Exit with 1 on warnings too.")
 @click.option("--ignore", metavar="CODE", multiple=True, help="Do not report this code. Repeatable.")
 @choosing_engine()
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "json", "github", "junit"]),
-    default="text",
-    show_default=True,
-    help="Output format.",
-)
+@format_option("text", "json", "github", "junit")
 def check(
     choice: SpecChoice,
     everything: bool,
@@ -109,9 +102,7 @@ def check(
     Exit code: 0 if there are no errors (with --strict, also no warnings), 1 if there are, 2 for wrong usage.
     `wdspec rule D107` explains a code.
     """
-    spec = choice.load()
-    if source is not None:
-        spec = only_source(spec, source)
+    spec = only_source(choice.load(), source)
     other = None
     if against is not None:
         other = SpecChoice(against, env=choice.env, variables=choice.variables).load()

@@ -60,9 +60,7 @@ def dedup(
 
     Exit code: 0, also if samples are repeated; 1 if a shard cannot be read, and no list is written; 2 for wrong usage.
     """
-    spec = choice.load()
-    if source is not None:
-        spec = only_source(spec, source)
+    spec = only_source(choice.load(), source)
     found = find_repeats(spec, start_engine(), by, each_source=each_source, folder=output)
     show_report(RepeatsReport(found), form)
     return int(bool(found.failed))

@@ -36,6 +36,7 @@ from wdspec.cli.output import (
 from wdspec.cli.spec_options import (
     SpecChoice,
     choosing_options,
+    format_option,
     parse_assignments,
     require_library,
     topology_options,
@@ -66,14 +67,7 @@ _MOST_KEYS = 6
 @choosing_options("Split of both specs (default: all splits); SPEC#NAME chooses it for one of them.")
 @topology_options
 @click.option("--state", "state_file", metavar="FILE", help="Also show how this saved state would resume.")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "json", "markdown"]),
-    default="text",
-    show_default=True,
-    help="Output format.",
-)
+@format_option("text", "json", "markdown")
 @click.option("--chart", metavar="FILE.svg", help="Also draw a chart of the shares before and after.")
 @click.option("--exit-code", is_flag=True, help="Exit with 1 if anything differs, or was not compared.")
 def diff(
@@ -309,15 +303,25 @@ class Place:
             raise SpecError(f"at {self.files.revision}: {error}", error.problems) from None
 
     def side(self, ranks: int | None, workers: int | None) -> Side:
-        """Load and plan it. Raises SpecError if it has problems."""
+        """Load and plan it, by the lock next to its spec, if that fits. Raises SpecError if it has problems."""
 
         def storage_of(environment: Environment, spec: Spec, source: Source) -> Storage:
             storage = RevisionStorage.of(environment, spec, source)
             assert isinstance(storage, RevisionStorage)
             return replace(storage, files=self.files)
 
+        spec, lock, stale = self.load(), None, ""
+        path = lock_name(self.choice.file, self.choice.split)
+        try:
+            lock = Lock.of_text(self.read(os.path.abspath(path), True, MOST_DATA), path)
+            frozen = lock.shards(spec, path)
+        except UsageError as error:
+            lock, frozen, stale = None, None, f"shards are listed as they are now: {error}"
+        except OSError:
+            frozen = None
         make_storage = Storage.of if self.files is None else storage_of
-        return _explain_side(self.label, self.load(), self.choice, ranks, workers, self.read, make_storage)
+        explained = explain_spec(spec, ranks, workers, 1, storage_of=make_storage, frozen=frozen)
+        return Side(self.label, explained, lock, stale, self.read)
 
 
 class Pair(NamedTuple):
@@ -348,29 +352,6 @@ def _pair(old: Place, new: Place) -> Iterator[Pair]:
         yield Pair(both[0].get(name), both[1].get(name))
     if most := max(left_out, others_left_out):
         yield Pair(old, new, most)
-
-
-def _explain_side(
-    name: str,
-    spec: Spec,
-    choice: SpecChoice,
-    ranks: int | None,
-    workers: int | None,
-    read: ReadFile,
-    storage_of: Callable[[Environment, Spec, Source], Storage] = Storage.of,
-) -> Side:
-    """Plan one side. Its shards are those of the lock next to its spec, if that fits."""
-    lock, stale = None, ""
-    path = lock_name(choice.file, choice.split)
-    try:
-        lock = Lock.of_text(read(os.path.abspath(path), True, MOST_DATA), path)
-        frozen = lock.shards(spec, path)
-    except UsageError as error:
-        lock, frozen, stale = None, None, f"shards are listed as they are now: {error}"
-    except OSError:
-        frozen = None
-    explained = explain_spec(spec, ranks, workers, 1, storage_of=storage_of, frozen=frozen)
-    return Side(name, explained, lock, stale, read)
 
 
 @dataclass(frozen=True)

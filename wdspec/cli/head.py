@@ -44,9 +44,7 @@ def head(
     The command reads shards and runs the user functions of the spec (`map`, `select`, decoders), which may also be in
     the working directory; WDS_SECURE=1 forbids them.
     """
-    spec = choice.load()
-    if source is not None:
-        spec = only_source(spec, source)
+    spec = only_source(choice.load(), source)
     warnings = _warn(spec)
     if as_batch:
         show_report(BatchHead(describe_fields(first_batch(spec)), warnings), form)

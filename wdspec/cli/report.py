@@ -11,17 +11,18 @@ import click
 from wdspec.base.errors import UsageError
 from wdspec.cli.output import show_report
 from wdspec.cli.report_facts import add_records, age
+from wdspec.cli.spec_options import format_option
 from wdspec.run.record import read_record
 
 
 @click.command()
 @click.argument("files", metavar="RECORD...", nargs=-1, required=True)
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "json", "summary", "spdx", "openlineage"]),
-    default="text",
-    show_default=True,
+@format_option(
+    "text",
+    "json",
+    "summary",
+    "spdx",
+    "openlineage",
     help="Output format: `summary` is a draft of the public summary of training content (EU AI Act), as Markdown; "
     "`spdx` an SPDX 3 document; `openlineage` has one event in each line.",
 )

@@ -7,19 +7,14 @@ import textwrap
 import click
 
 from wdspec.base.errors import did_you_mean
+from wdspec.cli.spec_options import format_option
 from wdspec.spec.rules import all_codes
 from wdspec.spec.rules.rule import Code
 
 
 @click.command()
 @click.argument("codes", metavar="[CODE...]", nargs=-1)
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "markdown"]),
-    default="text",
-    help="markdown: one page of all codes.",
-)
+@format_option("text", "markdown", help="markdown: one page of all codes.")
 def rule(codes: tuple[str, ...], form: str) -> None:
     """Explain codes of problems, such as E302. Without a code, list all codes."""
     known = all_codes()

@@ -157,12 +157,14 @@ def user_errors() -> Iterator[None]:
         raise WdspecError(f"a function that the spec names failed: {text}") from error
 
 
-def only_source(spec: Spec, name: str) -> Spec:
-    """Return the spec with only one source, regardless of its share, and its companions.
+def only_source(spec: Spec, name: str | None) -> Spec:
+    """Return the spec with only one source, regardless of its share, and its companions; as it is without a name.
 
     Raises:
         UsageError: there is no source of that name.
     """
+    if name is None:
+        return spec
     source = find_source(name, spec)
     own = {each.source: spec.companions[each.source] for each in source.companions.values()}
     return spec.by_which(source).of([source]).model_copy(update={"companions": own})

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import click
 
+from wdspec.cli.spec_options import format_option
+
 
 @click.command()
-@click.option(
-    "--format", "form", type=click.Choice(["json", "markdown"]), default="json", help="Output format."
-)
+@format_option("json", "markdown")
 @click.option("--policies", is_flag=True, help="Print the schema of policy files.")
 def schema(form: str, policies: bool) -> None:
     """Print the spec language: a JSON Schema for editors and other tools, or a reference in Markdown."""

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 Command = Callable[..., Any]
 
-form_option = click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="Output format.",
-)
+
+def format_option(*forms: str, help: str = "Output format.") -> Callable[[Command], Command]:
+    """Give a command the option `--format`; pass ``form``. The first format is the default."""
+    kind = click.Choice(forms)
+    return click.option("--format", "form", type=kind, default=forms[0], show_default=True, help=help)
+
+
+form_option = format_option("text", "json")
 
 
 def refuse_names(option: str, names: tuple[str, ...], file: str | None = None) -> NoReturn:
