@@ -1,5 +1,5 @@
 """Files that can be read without waiting; locks between processes, which end with the process that holds them; a folder
-that the processes of a user share; and the base of all streams of bytes."""
+that the processes of a user share; temporary files; and the base of all streams of bytes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import io
 import os
 import stat
 import tempfile
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
 from wdspec.base.errors import UsageError
 
@@ -125,6 +125,19 @@ def shared_folder(name: str) -> str:
     return folder
 
 
+class ScratchFile:
+    """A temporary file. A context manager, which deletes it."""
+
+    def __init__(self, purpose: str) -> None:
+        self._file = tempfile.TemporaryFile(prefix=f"wdspec-{purpose}-")  # noqa: SIM115 - closed by __exit__
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+
 _PIECE = 256 * 1024
 
 
@@ -147,6 +160,17 @@ class RawStream(io.RawIOBase):
 
     def readall(self) -> bytes:
         return b"".join(iter(lambda: self.read(_PIECE), b""))
+
+
+class FileStream(RawStream):
+    """A `RawStream` over a file, which is closed with it."""
+
+    _file: Any
+
+    def close(self) -> None:
+        if not self.closed:
+            self._file.close()
+        super().close()
 
 
 def expand_home(path: str, home: str) -> str:

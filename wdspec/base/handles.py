@@ -17,12 +17,7 @@ from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
 from wdspec.base.errors import ShardError, lacks_descriptors
-from wdspec.base.process import PerProcess
-
-try:
-    import resource
-except ImportError:  # Windows
-    resource = None  # type: ignore[assignment]  # instead of the module
+from wdspec.base.process import PerProcess, resource
 
 FEW = 32
 """A descriptor below this number is never released. The system gives the lowest free one, so at most this many are

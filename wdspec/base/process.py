@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 try:
-    import resource
+    import resource as resource
 except ImportError:  # Windows
     resource = None  # type: ignore[assignment]  # instead of the module
 

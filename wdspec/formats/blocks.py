@@ -193,7 +193,7 @@ class Blocks:
     def _read_into(self, pieces: list[bytes], size: int) -> None:
         """Read `size` bytes into pieces, or fewer if the shard ends."""
         have = 0
-        self._check_owner()
+        check_owner(self._process)
         try:
             while have < size and (data := self.file.read(min(size - have, _PIECE))):
                 pieces.append(data)
@@ -206,16 +206,9 @@ class Blocks:
             if self._on_read is not None:
                 self._on_read(have)
 
-    def _check_owner(self) -> None:
-        if os.getpid() != self._process:
-            raise UsageError(
-                "this shard was opened by another process, before a fork, and both would share its position; let each "
-                "process start its own iteration"
-            )
-
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         """Move the file, not the window, and return its position."""
-        self._check_owner()
+        check_owner(self._process)
         try:
             return self.file.seek(offset, whence)
         except OSError as error:
@@ -226,4 +219,13 @@ class Blocks:
         end = self.base + len(self.buffer)
         return ShardError(
             f"truncated: the shard ends at byte {end}, before byte {wanted}; {REFETCH}", code="D107"
+        )
+
+
+def check_owner(process: int) -> None:
+    """Raise a UsageError unless this process has opened the shard."""
+    if os.getpid() != process:
+        raise UsageError(
+            "this shard was opened by another process, before a fork, and both would share its position; let each "
+            "process start its own iteration"
         )

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, BinaryIO, cast
 
 from wdspec.base.errors import ShardError, UsageError
-from wdspec.base.files import RawStream
+from wdspec.base.files import FileStream
 from wdspec.formats.compression import LONGEST_MAGIC, Compression, Decompressor, recognize
 
 _INPUT = 64 * 1024
@@ -47,7 +47,7 @@ def decompress(file: BinaryIO, is_plain: Callable[[bytes], bool] | None = None) 
     return cast(BinaryIO, _RejoinedFile(file, start))
 
 
-class DecompressedFile(RawStream):
+class DecompressedFile(FileStream):
     """Reads concatenated compressed streams, and ignores zeros between and after them."""
 
     def __init__(self, file: Any, compression: Compression, start: bytes) -> None:
@@ -58,11 +58,6 @@ class DecompressedFile(RawStream):
         self._started = False
         self._input = start
         self._consumed = len(start)
-
-    def close(self) -> None:
-        if not self.closed:
-            self._file.close()
-        super().close()
 
     def read(self, size: int = -1) -> bytes:
         """Read at most `size` bytes (all for -1), and none only at the end. Raises ShardError."""
@@ -128,17 +123,12 @@ class DecompressedFile(RawStream):
         return piece
 
 
-class _RejoinedFile(RawStream):
+class _RejoinedFile(FileStream):
     """A file that cannot seek, with the bytes that were read from its start put back."""
 
     def __init__(self, file: Any, start: bytes) -> None:
         self._file = file
         self._start = start
-
-    def close(self) -> None:
-        if not self.closed:
-            self._file.close()
-        super().close()
 
     def read(self, size: int = -1) -> bytes:
         if size < 0:

@@ -23,7 +23,7 @@ from wdspec.base.errors import ShardError, in_one_line
 from wdspec.base.files import RawStream
 from wdspec.formats.blocks import MAY_BE_EMPTY, REFETCH, Blocks
 from wdspec.formats.compression import MAX_DECOMPRESSED, stem_of
-from wdspec.formats.samples import RawSamples, no_field, only_key
+from wdspec.formats.samples import RawSamples, no_field, only_key, page_error, tar_error
 from wdspec.spec.language.decoders import library
 
 MOST_SAMPLES = 1 << 25
@@ -415,14 +415,10 @@ def _header_size(count: int) -> int:
 def _recognize(head: bytes) -> ShardError:
     """The error for a file that does not begin as a shard."""
     if head[257:262] == b"ustar":
-        why = "the shard is a tar, but is read as another format; name it `*.tar`, or set `format: tar`"
-    elif head.lstrip()[:1] in (b"<", b"{"):
-        why = (
-            f"not a shard: its first bytes are {'HTML or XML' if head.lstrip()[:1] == b'<' else 'JSON'}. Does the URL "
-            "lead to the file itself, and does the server need a login?"
-        )
-    elif len(head) < 8:
+        return tar_error()
+    if head.lstrip()[:1] in (b"<", b"{"):
+        return page_error(head)
+    if len(head) < 8:
         return ShardError(f"truncated: the shard has {len(head)} bytes; {REFETCH}", code="D107", offset=0)
-    else:
-        why = f"not a shard of MDS: it does not start with the number of samples and their offsets; {REFETCH}"
+    why = f"not a shard of MDS: it does not start with the number of samples and their offsets; {REFETCH}"
     return ShardError(why, code="D106", offset=0)

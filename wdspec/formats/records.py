@@ -17,7 +17,7 @@ from wdspec.base.errors import ShardError, in_one_line
 from wdspec.formats.blocks import CHUNK, MAY_BE_EMPTY, REFETCH, Blocks
 from wdspec.formats.compression import stem_of
 from wdspec.formats.map_names import PairsHook, find_lost_in_cbor
-from wdspec.formats.samples import RawSamples
+from wdspec.formats.samples import RawSamples, page_error, tar_error
 from wdspec.spec.language.decoders import library
 from wdspec.spec.language.values import Format
 
@@ -121,18 +121,9 @@ class RecordSamples(RawSamples):
     def _records(self, piece: bytes, is_last: bool, offset: int) -> Iterator[Record]:
         """Yield the records of a piece. Errors get their place in the shard."""
         if offset == 0 and piece[257:262] == b"ustar" and piece[0] < 0x80 and piece[0] not in b"{ \t\r\n":
-            raise ShardError(
-                "the shard is a tar, but is read as another format; name it `*.tar`, or set `format: tar`",
-                code="D106",
-                offset=0,
-            )
+            raise tar_error()
         if offset == 0 and piece.lstrip()[:1] == b"<":  # no record begins with it
-            raise ShardError(
-                "not a shard: its first bytes are HTML or XML. Does the URL lead to the file itself, and does the "
-                "server need a login?",
-                code="D106",
-                offset=0,
-            )
+            raise page_error(piece)
         try:
             yield from self._split(piece, is_last)
         except GeneratorExit:  # at exit, the names below may already be None

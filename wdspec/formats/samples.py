@@ -127,6 +127,19 @@ def only_key(name: str) -> None:
     """Want no field, but the key of each sample: another `field_of`."""
 
 
+def tar_error() -> ShardError:
+    """Return the error for a tar that is read as another format."""
+    message = "the shard is a tar, but is read as another format; name it `*.tar`, or set `format: tar`"
+    return ShardError(message, code="D106", offset=0)
+
+
+def page_error(start: bytes) -> ShardError:
+    """Return the error for a page of a server, by its first bytes."""
+    kind = "HTML or XML" if start.lstrip()[:1] == b"<" else "JSON"
+    reason = "Does the URL lead to the file itself, and does the server need a login?"
+    return ShardError(f"not a shard: its first bytes are {kind}. {reason}", code="D106", offset=0)
+
+
 class Unread:
     """The number of bytes of a member that was not read, in their place."""
 

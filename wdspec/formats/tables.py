@@ -17,12 +17,12 @@ from operator import length_hint
 from typing import Any, BinaryIO, NamedTuple, Protocol, cast
 
 from wdspec.base.errors import ShardError, UsageError, in_one_line
-from wdspec.base.files import RawStream
-from wdspec.formats.blocks import MAY_BE_EMPTY, REFETCH
+from wdspec.base.files import FileStream, RawStream
+from wdspec.formats.blocks import MAY_BE_EMPTY, REFETCH, check_owner
 from wdspec.formats.columns import Columns, Fault
 from wdspec.formats.compression import stem_of
 from wdspec.formats.requests import NEAR, request_only
-from wdspec.formats.samples import RawSamples, no_field, only_key
+from wdspec.formats.samples import RawSamples, no_field, only_key, page_error, tar_error
 
 _PIECE = 64 * 1024 * 1024
 _OVERLAP = 128
@@ -181,11 +181,7 @@ class TableFile(RawStream):
         return data
 
     def _seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        if os.getpid() != self._process:
-            raise UsageError(
-                "this shard was opened by another process, before a fork, and both would share its position; let each "
-                "process start its own iteration"
-            )
+        check_owner(self._process)
         try:
             return self._file.seek(offset, whence)
         except ShardError:
@@ -205,7 +201,7 @@ def join_near(ranges: Iterable[Range]) -> list[Range]:
     return joined
 
 
-class SplicedRanges(RawStream):
+class SplicedRanges(FileStream):
     """Ranges of a file one after the other, as a stream that only reads forward.
 
     A store is asked for those that are near each other at once, and for nothing after them.
@@ -246,7 +242,7 @@ class SplicedRanges(RawStream):
         if self._at != start:
             self._file.seek(start)
         request_only(self._file, self._requests[-1][1] - start)
-        data = self._file.read(size)
+        data: bytes = self._file.read(size)
         if not data:
             raise ShardError(f"truncated: the shard ends at byte {start}; {REFETCH}", code="D107")
         self._at = start + len(data)
@@ -258,11 +254,6 @@ class SplicedRanges(RawStream):
         abort = getattr(self._file, "abort", None)
         if abort is not None:
             abort(error)
-
-    def close(self) -> None:
-        if not self.closed:
-            self._file.close()
-        super().close()
 
 
 class _Run(NamedTuple):
@@ -567,18 +558,9 @@ def _recognize(file: TableFile, error: Exception) -> ShardError:
     file.seek(0)
     start = file.read(512)
     if start[257:262] == b"ustar":
-        return ShardError(
-            "the shard is a tar, but is read as another format; name it `*.tar`, or set `format: tar`",
-            code="D106",
-            offset=0,
-        )
+        return tar_error()
     if start.lstrip()[:1] in (b"<", b"{"):
-        return ShardError(
-            f"not a shard: its first bytes are {'HTML or XML' if start.lstrip()[:1] == b'<' else 'JSON'}. Does the URL "
-            "lead to the file itself, and does the server need a login?",
-            code="D106",
-            offset=0,
-        )
+        return page_error(start)
     why = in_one_line(error)
     if start[:4] == b"PAR1" and "magic bytes" in why:
         return ShardError(

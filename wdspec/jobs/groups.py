@@ -7,12 +7,13 @@ it comes out in the order of the shards.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
+
+from wdspec.base.files import ScratchFile
 
 PARTS = 256
 _PENDING = 1 << 18
@@ -28,22 +29,16 @@ _BY_KEY = np.dtype([("key", np.uint64), ("at", np.uint64), ("first", np.uint64)]
 _FOUND = np.dtype([("at", np.uint64), ("first", np.uint64), ("shares_key", np.bool_)])
 
 
-class PartedFile:
+class PartedFile(ScratchFile):
     """Records in a temporary file, in parts. A context manager, which deletes the file."""
 
     def __init__(self, kind: np.dtype[Any]) -> None:
-        self._file = tempfile.TemporaryFile(prefix="wdspec-groups-")  # noqa: SIM115 - closed by __exit__
+        super().__init__("groups")
         self._kind = kind
         self._pending: list[tuple[Numbers, Records]] = []
         self._count = 0
         self._blocks: list[list[tuple[int, int]]] = [[] for _ in range(PARTS)]
         """For each part the offsets and the numbers of records of its blocks."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
 
     def add(self, parts: Numbers, records: Records) -> None:
         """Add records, each to a part."""
@@ -194,18 +189,12 @@ def _starts(*columns: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     return starts
 
 
-class KeyTexts:
+class KeyTexts(ScratchFile):
     """The keys of shards in a temporary file. A context manager, which deletes the file."""
 
     def __init__(self) -> None:
-        self._file = tempfile.TemporaryFile(prefix="wdspec-keys-")  # noqa: SIM115 - closed by __exit__
+        super().__init__("keys")
         self._places: dict[int, tuple[int, int]] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
 
     def add(self, shard: int, indexes: Numbers, keys: Sequence[str]) -> None:
         """Add the keys of samples of a shard, by their indexes in ascending order."""

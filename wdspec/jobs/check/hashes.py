@@ -5,14 +5,14 @@ The hashes are kept in a temporary file, in which equal ones are found with boun
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b, shake_256
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from wdspec.base.files import ScratchFile
 from wdspec.jobs.check.facts import Hashes, ShardFacts
 
 SPREAD = 128
@@ -168,18 +168,12 @@ class Pairs(NamedTuple):
         return Pairs(self.first[chosen], self.second[chosen])
 
 
-class HashFile:
+class HashFile(ScratchFile):
     """Hashes by position, in the order of adding. A context manager, which deletes the file."""
 
     def __init__(self) -> None:
-        self._file = tempfile.TemporaryFile(prefix="wdspec-check-")  # noqa: SIM115 - closed by __exit__
+        super().__init__("check")
         self.count = 0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
 
     def add(self, hashes: Hashes) -> range:
         """Add the hashes of a shard, and return their positions."""
