@@ -419,7 +419,8 @@ def count_epoch_batches(
         if not length:
             raise UsageError(_describe_short_epoch(spec.epoch.samples, batching.global_size))
     elif spec.epoch is not None and spec.epoch.tokens is not None:
-        length = _steps_of(spec.epoch.tokens, tokens_of_step(spec, batching, next(iter(starts.values()))))
+        each = tokens_of_step(spec, batching, next(iter(starts.values())))
+        length = max(1, math.floor(spec.epoch.tokens / each + Fraction(1, 2)))
     if spec.limit is None or (length is not None and length * batching.global_size <= spec.limit):
         return length
     cap, rest = divmod(spec.limit, batching.global_size)
@@ -430,11 +431,6 @@ def count_epoch_batches(
             f"be full; use {' or '.join(near)}, or `epoch: pass`, which pads the last batch"
         )
     return cap
-
-
-def _steps_of(tokens: int, each: Fraction) -> int:
-    """Return the number of steps that have about so many tokens, at least one."""
-    return max(1, math.floor(tokens / each + Fraction(1, 2)))
 
 
 def tokens_of_step(spec: Spec, batching: Batching, shares: Mapping[str, Fraction]) -> Fraction:

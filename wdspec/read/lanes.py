@@ -61,7 +61,7 @@ class Lanes:
     ) -> None:
         self._order, self._shards, self._slot = source.plan.order, source.plan.shards, slot
         self._open_shard = source.parts.selecting if source.parts.selection else source.parts.open
-        self._ahead: Ahead | LocalFiles = source.parts.open.ahead()
+        self.ahead: Ahead | LocalFiles = source.parts.open.ahead()
         self._budget, self._on_end = source.budget, on_end
         self._draws = source.parts.open.fields.draws
         self._choose = source.parts.selection and source.parts.build_choice(source.budget)
@@ -76,10 +76,6 @@ class Lanes:
         self._run: Callable[[], Any | None] | None = None
         """Returns the next sample of the next lane; None at the end of that lane's shard."""
         self.widen(width)
-
-    def open_when_due(self, due: DueShards) -> None:
-        """Open shards through these from now on, and none before: see `prepare`."""
-        self._ahead = due
 
     def prepare(self, due: DueShards) -> None:
         """Have what the next sample needs opened and fetched."""
@@ -205,7 +201,7 @@ class Lanes:
 
     def close(self) -> None:
         """Close the open shards."""
-        self._ahead.close()
+        self.ahead.close()
         self._run = None
         for lane in self._lanes:
             if lane.shard is not None:
@@ -229,7 +225,7 @@ class Lanes:
             lane.shard = self._open_shard(
                 Piece(shard, self._order.split, entry.residue, lane.offset, lane.sample, self._shards),
                 on_error=lambda error: self._budget(error, "shard", url=shard.text),
-                ahead=self._ahead,
+                ahead=self.ahead,
                 on_read=self._budget.note_bytes,
             )
             self._budget.note_opened(lane.shard.is_copy)
@@ -239,7 +235,7 @@ class Lanes:
         samples = self._with_pass(lane) if self._draws else lane.shard
         lane.samples = filter(self._choose, samples) if self._choose else iter(samples)
         # Shards of equal length end together, so that one for each lane may be needed at once.
-        self._ahead.expect(
+        self.ahead.expect(
             lambda count: (
                 self._shards[self._order.entry(self._slot, self.next_turn + n).shard] for n in range(count)
             ),

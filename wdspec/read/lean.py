@@ -38,7 +38,7 @@ class LeanStream(SourceStream):
         super().__init__(source, slot, state)
         self._shards_due = source.parts.open.when_due(float(source.plan.share))
         if self._shards_due is not None:
-            self._lanes.open_when_due(self._shards_due)
+            self._lanes.ahead = self._shards_due  # which opens them when they are due
         self._lot = 1
         """How many samples to read at a time: as many as fill a window together, but at most a block. It grows from 1,
         and no state depends on it."""

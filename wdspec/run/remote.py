@@ -77,7 +77,7 @@ class Setup:
         Raises:
             UsageError: the modules next to the spec are too large.
         """
-        names = _functions_of(run)
+        names = sorted({name for names in run.spec.functions.values() for name in names})
         return cls(
             code=_digest_package(),
             wdspec=version_of("wdspec") or "",
@@ -111,10 +111,6 @@ class Setup:
                     f"{file_of_module(name, folder) or ''}, install the module there, or pass it by "
                     "`ray.init(runtime_env={'py_modules': [...]})`"
                 )
-
-
-def _functions_of(run: Run) -> list[str]:
-    return sorted({name for names in run.spec.functions.values() for name in names})
 
 
 @cache
