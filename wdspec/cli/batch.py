@@ -29,8 +29,8 @@ from wdspec.read.counts import count_tokens, token_fields
 from wdspec.read.error_budget import ErrorBudget
 from wdspec.read.pass_count import with_counts
 from wdspec.read.reader import Reader
-from wdspec.read.shard import Piece, SampleReader
-from wdspec.read.transform import Process, SourceParts, Transform, UserFunctions
+from wdspec.read.shard import Piece
+from wdspec.read.transform import Process, SourceParts, Transform
 from wdspec.run.position import Position
 from wdspec.run.run import Run, make_run
 from wdspec.run.state import check_undamaged
@@ -145,14 +145,7 @@ def _report(trace: Trace, rank: int | None, tokenizers: Tokenizers | None) -> St
 class _Unchanged(Transform):
     """Yields samples unchanged."""
 
-    def build(
-        self,
-        budget: ErrorBudget,
-        seed: int,
-        slot: int,
-        functions: UserFunctions,
-        shards: SampleReader | None = None,
-    ) -> Process:
+    def build(self, budget: ErrorBudget, *_: Any, **__: Any) -> Process:
         def process(raw: dict[str, Any], ordinal: int) -> dict[str, Any]:
             budget.delivered += 1
             return raw

@@ -507,16 +507,9 @@ class FileTransform(Transform):
     files: Transform | None = None
     """Yields the files."""
 
-    def build(
-        self,
-        budget: ErrorBudget,
-        seed: int,
-        slot: int,
-        functions: UserFunctions,
-        shards: SampleReader | None = None,
-    ) -> Process:
+    def build(self, *arguments: Any, **others: Any) -> Process:
         assert self.files is not None, "it has the transform of the files"
-        process = self.files.build(budget, seed, slot, functions, shards)
+        process = self.files.build(*arguments, **others)
         if not self.fields.made:
             return process
         return lambda raw, ordinal: process(
