@@ -11,14 +11,16 @@ one with step 0, is an error: in lists of shards it is always a mistake.
 from __future__ import annotations
 
 import re
+from abc import abstractmethod
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import accumulate, product
-from typing import NoReturn, TypeAlias, overload
+from typing import NoReturn, TypeAlias, TypeVar, overload
 
 from wdspec.base.errors import UrlError
 
+T = TypeVar("T", covariant=True)
 MAX_STRINGS = 10**9
 """More strings in one pattern are considered a mistake."""
 MAX_DEPTH = 50
@@ -32,7 +34,30 @@ _LETTERS = re.compile(r"^([A-Za-z])\.\.([A-Za-z])(?:\.\.-?(\d+))?$")
 _ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 
-class Braces(Sequence[str]):
+class ComputedSequence(Sequence[T]):
+    """A sequence whose items are computed when they are asked for."""
+
+    __slots__ = ()
+    kind = "strings"
+    """What the items are."""
+
+    @abstractmethod
+    def item(self, index: int) -> T:
+        """Return the item of a number from 0 on."""
+
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[T]: ...
+    def __getitem__(self, index: int | slice) -> T | list[T]:
+        if isinstance(index, slice):
+            return [self.item(i) for i in range(*index.indices(len(self)))]
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"index {index} of {len(self)} {self.kind} in {self!r}")
+        return self.item(index % len(self))
+
+
+class Braces(ComputedSequence[str]):
     """The strings of a brace pattern, in order.
 
     Patterns have commas (`{a,b}`), numbers (`{000..123}`, `{0..9..2}`), letters (`{a..f}`), nesting, and `\\` before a
@@ -63,17 +88,8 @@ class Braces(Sequence[str]):
     def __len__(self) -> int:
         return self._tree.count
 
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[str]: ...
-    def __getitem__(self, index: int | slice) -> str | Sequence[str]:
-        if isinstance(index, slice):
-            return [self._tree.text(i) for i in range(*index.indices(self._tree.count))]
-        count = self._tree.count
-        if not -count <= index < count:
-            raise IndexError(f"index {index} of {count} strings in {self.pattern!r}")
-        return self._tree.text(index % count)
+    def item(self, index: int) -> str:
+        return self._tree.text(index)
 
     def __iter__(self) -> Iterator[str]:
         return map(self._tree.text, range(self._tree.count))

@@ -13,12 +13,12 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, Literal, NamedTuple, cast, overload
+from typing import Any, Literal, NamedTuple
 from urllib.parse import quote, unquote
 
 from wdspec.base.errors import UrlError
 from wdspec.base.redaction import redacted_urls
-from wdspec.urls.braces import MAX_STRINGS, Braces
+from wdspec.urls.braces import MAX_STRINGS, Braces, ComputedSequence
 
 AIS_PREFIX = "ais+"
 """Marks a location that is read through an AIStore cluster: `ais+gs://bucket/object`."""
@@ -318,7 +318,7 @@ class ShardRun(NamedTuple):
     base: str
 
 
-class UrlSequence(Sequence[ShardUrl]):
+class UrlSequence(ComputedSequence[ShardUrl]):
     """The shards of a source, in order. Access takes the logarithm of the number of runs; pickles are small.
 
     Args:
@@ -329,6 +329,7 @@ class UrlSequence(Sequence[ShardUrl]):
     """
 
     __slots__ = ("_ends", "parts")
+    kind = "shards"
     joins: tuple[UrlSequence, ...] = ()
     """The lists of `join`; see `JoinedUrls`."""
 
@@ -342,16 +343,7 @@ class UrlSequence(Sequence[ShardUrl]):
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
 
-    @overload
-    def __getitem__(self, index: int) -> ShardUrl: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[ShardUrl]: ...
-    def __getitem__(self, index: int | slice) -> ShardUrl | Sequence[ShardUrl]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        if not -len(self) <= index < len(self):
-            raise IndexError(f"index {index} of {len(self)} shards")
-        index %= len(self)
+    def item(self, index: int) -> ShardUrl:
         which = bisect_right(self._ends, index)
         run = self.parts[which]
         return ShardUrl(run.prefix + run.texts[index - self._ends[which] + len(run.texts)], run.base)
@@ -414,19 +406,12 @@ class JoinedUrls(UrlSequence):
             if texts
         }
 
-    @overload
-    def __getitem__(self, index: int) -> ShardUrl: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[ShardUrl]: ...
-    def __getitem__(self, index: int | slice) -> ShardUrl | Sequence[ShardUrl]:
-        found = super().__getitem__(index)
-        if not isinstance(found, ShardUrl):
-            return found
-        partners = tuple(each[cast(int, index)] for each in self.joins)
-        return found._replace(partners=partners, tables=self.tables)
+    def item(self, index: int) -> ShardUrl:
+        partners = tuple(each[index] for each in self.joins)
+        return super().item(index)._replace(partners=partners, tables=self.tables)
 
     def __iter__(self) -> Iterator[ShardUrl]:
-        return map(self.__getitem__, range(len(self)))
+        return map(self.item, range(len(self)))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, JoinedUrls) and self.digests == other.digests and super().__eq__(other)

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from operator import eq
-from typing import Any, overload
+from typing import Any
 
 from wdspec.base.errors import UrlError, UsageError, did_you_mean
 from wdspec.planning.keys import key64, random64
@@ -24,7 +24,7 @@ from wdspec.planning.topology import find_seat
 from wdspec.shards.listing import list_texts
 from wdspec.storage.environment import Environment
 from wdspec.storage.storage import Storage
-from wdspec.urls.braces import Braces
+from wdspec.urls.braces import Braces, ComputedSequence
 from wdspec.urls.urls import ShardUrl, UrlSequence, is_command, pattern_of_path
 from wdspec.webdataset.shuffling import resampled as resampled
 from wdspec.webdataset.splitting import single_node_only as single_node_only
@@ -101,7 +101,7 @@ class ShardText(str):
         return str(self)
 
 
-class ShardTexts(Sequence[str]):
+class ShardTexts(ComputedSequence[ShardText]):
     """The URLs of listed shards, equal to a list of the same strings. Braces are not expanded but computed."""
 
     def __init__(self, shards: UrlSequence) -> None:
@@ -110,13 +110,7 @@ class ShardTexts(Sequence[str]):
     def __len__(self) -> int:
         return len(self.shards)
 
-    @overload
-    def __getitem__(self, index: int) -> ShardText: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[str]: ...
-    def __getitem__(self, index: int | slice) -> ShardText | list[str]:
-        if isinstance(index, slice):
-            return [ShardText.of(shard) for shard in self.shards[index]]
+    def item(self, index: int) -> ShardText:
         return ShardText.of(self.shards[index])
 
     def __eq__(self, other: object) -> bool:
