@@ -8,6 +8,7 @@ import io
 import os
 import stat
 import tempfile
+from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
 from wdspec.base.errors import UsageError
@@ -160,6 +161,31 @@ class RawStream(io.RawIOBase):
 
     def readall(self) -> bytes:
         return b"".join(iter(lambda: self.read(_PIECE), b""))
+
+
+class SeekableStream(RawStream):
+    """A `RawStream` with a position of its own, from which `read` starts."""
+
+    _position = 0
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        if whence == io.SEEK_CUR:
+            offset += self._position
+        elif whence == io.SEEK_END:
+            offset += self._length()
+        self._prepare(offset)
+        self._position = offset
+        return offset
+
+    @abstractmethod
+    def _length(self) -> int:
+        """Return the bytes of the whole stream."""
+
+    def _prepare(self, offset: int) -> None:
+        """Get ready to read from another position; the last one stays if this fails."""
 
 
 class FileStream(RawStream):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import io
 import os
 import threading
 import time
@@ -12,7 +11,7 @@ from collections.abc import Callable
 from typing import BinaryIO
 
 from wdspec.base.errors import ShardError, WdspecError
-from wdspec.base.files import RawStream
+from wdspec.base.files import SeekableStream
 from wdspec.base.handles import FEW, Identity, ReplacedFileError, handles, identity_of
 from wdspec.base.process import process_counts
 from wdspec.base.redaction import redact
@@ -32,7 +31,7 @@ _MOST = 16 * PIECE
 DELETED = "the copy was deleted or replaced while it was read"
 
 
-class Follower(RawStream):
+class Follower(SeekableStream):
     """The bytes of a shard while its copy is made by another reader or process, or by this one if no other does.
 
     `read` returns b"" only after the copy is complete and checked. If its maker dies, gets no room, or fills the file
@@ -88,17 +87,6 @@ class Follower(RawStream):
         if self._direct is not None:
             return self._direct.seekable
         return self._fill is None or self._complete or self._fill.seekable
-
-    def tell(self) -> int:
-        return self._position
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        if whence == io.SEEK_CUR:
-            offset += self._position
-        elif whence == io.SEEK_END:
-            offset += self._length()
-        self._position = offset
-        return offset
 
     def read(self, size: int = -1) -> bytes:
         if size < 0:

@@ -17,7 +17,7 @@ from operator import length_hint
 from typing import Any, BinaryIO, NamedTuple, Protocol, cast
 
 from wdspec.base.errors import ShardError, UsageError, in_one_line
-from wdspec.base.files import FileStream, RawStream
+from wdspec.base.files import FileStream, SeekableStream
 from wdspec.formats.blocks import MAY_BE_EMPTY, REFETCH, check_owner
 from wdspec.formats.columns import Columns, Fault
 from wdspec.formats.compression import stem_of
@@ -94,7 +94,7 @@ def check_rows(rows: int, most: int) -> None:
         raise ValueError(f"it claims {rows:,} rows, more than fit into its bytes")
 
 
-class TableFile(RawStream):
+class TableFile(SeekableStream):
     """A file that can seek, as pyarrow reads it: `read(n)` returns less than n bytes only at the end.
 
     Args:
@@ -106,7 +106,6 @@ class TableFile(RawStream):
         self._file, self._on_read, self._process = file, on_read, os.getpid()
         self.size = self._seek(0, io.SEEK_END)
         """The size of the file in bytes."""
-        self._position = 0
         self._file_at = -1  # the position of the file itself, if it is known
         self._held: list[tuple[int, bytes]] = []
 
@@ -138,14 +137,8 @@ class TableFile(RawStream):
     def seekable(self) -> bool:
         return True
 
-    def tell(self) -> int:
-        return self._position
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._position = offset + (
-            self._position if whence == io.SEEK_CUR else self.size if whence == io.SEEK_END else 0
-        )
-        return self._position
+    def _length(self) -> int:
+        return self.size
 
     def read(self, size: int = -1) -> bytes:
         start = self._position

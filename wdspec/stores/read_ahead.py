@@ -23,7 +23,7 @@ from queue import Empty, SimpleQueue
 from typing import BinaryIO, ClassVar, Protocol, runtime_checkable
 
 from wdspec.base.errors import ShardError, UsageError
-from wdspec.base.files import RawStream
+from wdspec.base.files import SeekableStream
 from wdspec.base.process import Owner, PerProcess
 from wdspec.formats.requests import NEAR
 from wdspec.stores.resume import FORKED, PIECE
@@ -280,7 +280,7 @@ class Needs:
         self._at = position
 
 
-class ReadAhead(RawStream):
+class ReadAhead(SeekableStream):
     """The bytes of a stream, fetched in the background within the budget.
 
     Fetching starts after the first piece, which is often only inspected before a seek.
@@ -306,7 +306,6 @@ class ReadAhead(RawStream):
         self._error: Exception | None = None
         self._piece = b""
         self._piece_at = 0
-        self._position = 0
         self._started = False
         self.has_reader = True
         """Whether it has a reader."""
@@ -401,20 +400,15 @@ class ReadAhead(RawStream):
         with interruptible(self.lock):
             return self._inner.seekable()
 
-    def tell(self) -> int:
-        return self._position
+    def _length(self) -> int:
+        with interruptible(self.lock):
+            length = self._inner.seek(0, io.SEEK_END)
+            self._inner.seek(self._next_at)
+        return length
 
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        if whence == io.SEEK_CUR:
-            offset += self._position
-        elif whence == io.SEEK_END:
-            with interruptible(self.lock):
-                offset += self._inner.seek(0, io.SEEK_END)
-                self._inner.seek(self._next_at)
+    def _prepare(self, offset: int) -> None:
         if not self._piece_at <= offset <= self._next_at + NEAR:
             self._jump(offset)
-        self._position = offset
-        return offset
 
     def read(self, size: int = -1) -> bytes:
         if size < 0:

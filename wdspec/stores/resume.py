@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -12,7 +11,7 @@ from time import monotonic
 from typing import Protocol, TypeVar
 
 from wdspec.base.errors import ShardError, UsageError
-from wdspec.base.files import RawStream
+from wdspec.base.files import SeekableStream
 from wdspec.base.handles import responses, retry_with_fewer
 from wdspec.base.process import Owner
 from wdspec.formats.requests import NEAR
@@ -119,7 +118,7 @@ class Fetch(Protocol):
     def __call__(self, offset: int, stop: int | None = None, /) -> RangeResponse: ...
 
 
-class ResumingStream(RawStream):
+class ResumingStream(SeekableStream):
     """The bytes of one object, from any offset, through any number of requests.
 
     `read` returns b"" only at the true end. After a cut the stream resumes at that offset if the store serves ranges
@@ -141,7 +140,6 @@ class ResumingStream(RawStream):
         self._is_first_used = False  # once it has given bytes, or the end of an empty object
         self._proof = ReadBefore()
         self._at = 0  # offset in the object of the next byte of the response's body
-        self._position = 0
         self._furthest = 0  # offset read so far: bytes read again are no progress
         self._piece = b""  # the last bytes read, from `_piece_at` on: the start is often read twice
         self._piece_at = 0
@@ -162,9 +160,6 @@ class ResumingStream(RawStream):
         first = self._first or self._request_first()
         return first.ranges and first.total is not None
 
-    def tell(self) -> int:
-        return self._position
-
     @property
     def left(self) -> int | None:
         """Bytes from the position to the end; None if not known (yet)."""
@@ -176,17 +171,14 @@ class ResumingStream(RawStream):
         """See `RangeResponse.validator`; None if not known (yet)."""
         return None if self._first is None else self._first.validator
 
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        if whence == io.SEEK_CUR:
-            offset += self._position
-        elif whence == io.SEEK_END:
-            total = (self._first or self._request_first()).total
-            if total is None:
-                raise ShardError("the store does not report the size of this object", location=self._url)
-            offset += total
-        self._position = offset
+    def _length(self) -> int:
+        total = (self._first or self._request_first()).total
+        if total is None:
+            raise ShardError("the store does not report the size of this object", location=self._url)
+        return total
+
+    def _prepare(self, offset: int) -> None:
         self._furthest = min(self._furthest, offset)
-        return offset
 
     def read(self, size: int = -1) -> bytes:
         if size < 0:
