@@ -9,6 +9,7 @@ import os
 import stat
 import tempfile
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
 from wdspec.base.errors import UsageError
@@ -143,7 +144,13 @@ _PIECE = 256 * 1024
 
 
 class RawStream(io.RawIOBase):
-    """A readable stream based on `read(size)`, which returns b"" only at the end, and `readall()` for -1."""
+    """A readable stream based on `_read(size)`, which returns b"" only at the end."""
+
+    _read: Callable[[int], bytes]
+
+    def read(self, size: int = -1) -> bytes:
+        """Read at most `size` bytes (all for -1), and none only at the end."""
+        return self.readall() if size < 0 else self._read(size)
 
     def readable(self) -> bool:
         return True

@@ -88,9 +88,7 @@ class Follower(SeekableStream):
             return self._direct.seekable
         return self._fill is None or self._complete or self._fill.seekable
 
-    def read(self, size: int = -1) -> bytes:
-        if size < 0:
-            return self.readall()
+    def _read(self, size: int) -> bytes:
         if not size:
             return b""
         with self._using:

@@ -59,10 +59,7 @@ class DecompressedFile(FileStream):
         self._input = start
         self._consumed = len(start)
 
-    def read(self, size: int = -1) -> bytes:
-        """Read at most `size` bytes (all for -1), and none only at the end. Raises ShardError."""
-        if size < 0:
-            return self.readall()
+    def _read(self, size: int) -> bytes:
         while size:
             if self._stream.eof or not self._started:
                 if not self._start_stream():
@@ -130,9 +127,7 @@ class _RejoinedFile(FileStream):
         self._file = file
         self._start = start
 
-    def read(self, size: int = -1) -> bytes:
-        if size < 0:
-            return self.readall()
+    def _read(self, size: int) -> bytes:
         if self._start:
             data, self._start = self._start[:size], self._start[size:]
             return data

@@ -385,9 +385,7 @@ class _Brotli(RawStream):
         self._under = file
         self._stream = pa.CompressedInputStream(pa.PythonFile(file, "r"), "brotli")
 
-    def read(self, size: int = -1) -> bytes:
-        if size < 0:
-            return self.readall()
+    def _read(self, size: int) -> bytes:
         try:
             return cast(bytes, self._stream.read(size))
         except OSError as error:

@@ -212,9 +212,7 @@ class SplicedRanges(FileStream):
         self._last = b""
         """The bytes before `_at`."""
 
-    def read(self, size: int = -1) -> bytes:
-        if size < 0:
-            return self.readall()
+    def _read(self, size: int) -> bytes:
         while self._ranges:
             start, end = self._ranges[-1]
             if start == end:

@@ -132,9 +132,7 @@ class PipeStream(RawStream):
     def tell(self) -> int:
         return self._given
 
-    def read(self, size: int = -1) -> bytes:
-        if size < 0:
-            return self.readall()
+    def _read(self, size: int) -> bytes:
         if self._ended or size == 0:
             return b""
         if self._owner.is_other:

@@ -410,9 +410,7 @@ class ReadAhead(SeekableStream):
         if not self._piece_at <= offset <= self._next_at + NEAR:
             self._jump(offset)
 
-    def read(self, size: int = -1) -> bytes:
-        if size < 0:
-            return self.readall()
+    def _read(self, size: int) -> bytes:
         if self._needs is not None:
             self._needs.note_read(size)
         while (at := self._position - self._piece_at) >= len(self._piece):

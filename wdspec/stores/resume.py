@@ -180,9 +180,7 @@ class ResumingStream(SeekableStream):
     def _prepare(self, offset: int) -> None:
         self._furthest = min(self._furthest, offset)
 
-    def read(self, size: int = -1) -> bytes:
-        if size < 0:
-            return self.readall()
+    def _read(self, size: int) -> bytes:
         at = self._position - self._piece_at
         if not 0 <= at < len(self._piece):
             self._piece = b""  # free it before the next one arrives

@@ -56,11 +56,9 @@ class _Read(RawStream):
         self._stream = stream
         self._owner = Owner()
 
-    def readinto(self, buffer: Any, /) -> int:
+    def _read(self, size: int) -> bytes:
         _check_owner(self._owner)
-        data = self._stream.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
+        return self._stream.read(size)
 
     def close(self) -> None:
         if not self.closed and not self._owner.is_other:
