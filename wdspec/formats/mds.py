@@ -20,7 +20,7 @@ import numpy as np
 
 from wdspec.base.amounts import show_value
 from wdspec.base.errors import ShardError, in_one_line
-from wdspec.base.files import RawStream
+from wdspec.base.files import FileStream
 from wdspec.formats.blocks import MAY_BE_EMPTY, REFETCH, Blocks
 from wdspec.formats.compression import MAX_DECOMPRESSED, stem_of
 from wdspec.formats.samples import RawSamples, no_field, only_key, page_error, tar_error
@@ -378,11 +378,11 @@ def _decompress(file: BinaryIO, packing: str) -> BinaryIO:
         ) from error
 
 
-class _Brotli(RawStream):
+class _Brotli(FileStream):
     """A stream of the bytes that were compressed with Brotli."""
 
     def __init__(self, file: BinaryIO, pa: Any) -> None:
-        self._under = file
+        self._file = file
         self._stream = pa.CompressedInputStream(pa.PythonFile(file, "r"), "brotli")
 
     def _read(self, size: int) -> bytes:
@@ -390,11 +390,6 @@ class _Brotli(RawStream):
             return cast(bytes, self._stream.read(size))
         except OSError as error:
             raise ShardError(f"damaged Brotli data: {in_one_line(error)}; {REFETCH}", code="D114") from error
-
-    def close(self) -> None:
-        if not self.closed:
-            self._under.close()
-        super().close()
 
 
 def begins_mds(start: bytes) -> bool:
