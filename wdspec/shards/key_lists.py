@@ -15,7 +15,8 @@ import re
 from codecs import BOM_UTF8
 from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import count
 from typing import Any, cast
 
@@ -60,10 +61,9 @@ class KeyTable:
     """A set of keys in a file, of which it reads only the places that it looks at. It pickles by its path."""
 
     path: str
-    _map: list[memoryview] = field(default_factory=list, repr=False, compare=False)
 
     def __contains__(self, key: object) -> bool:
-        slots = self._map[0] if self._map else self._open()
+        slots = self._slots
         number, place = _hash(encode_text(cast(str, key)))
         at = place * (len(slots) - _TAIL) >> 64
         while (found := slots[at]) != number:
@@ -72,11 +72,10 @@ class KeyTable:
             at += 1
         return True
 
-    def _open(self) -> memoryview:
+    @cached_property
+    def _slots(self) -> memoryview:
         with open(self.path, "rb") as file:
-            slots = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)).cast("Q")
-        self._map.append(slots)
-        return slots
+            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)).cast("Q")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return KeyTable, (self.path,)

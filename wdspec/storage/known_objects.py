@@ -16,7 +16,8 @@ import os
 import re
 from bisect import bisect_left
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from hashlib import blake2b
 from struct import Struct
 from typing import Any
@@ -102,7 +103,6 @@ class KnownObjects:
     """The directory of the spec of their source."""
     lock: str
     """The name of the lock, for messages."""
-    _data: list[mmap.mmap | bytes] = field(default_factory=list, repr=False, compare=False)
 
     def find(self, url: str) -> bytes | None:
         """Return the record of an object; None if the lock does not have it.
@@ -110,22 +110,21 @@ class KnownObjects:
         Raises:
             UnusableStoreError: the file cannot be read.
         """
-        data, key = self._data[0] if self._data else self._open(), key_of(url, self.base)
+        data, key = self._data, key_of(url, self.base)
         at = bisect_left(range(len(data) // SIZE), key, key=lambda n: data[n * SIZE : n * SIZE + KEY])
         record = data[at * SIZE : (at + 1) * SIZE]
         return record if record.startswith(key) and record else None
 
-    def _open(self) -> mmap.mmap | bytes:
+    @cached_property
+    def _data(self) -> mmap.mmap | bytes:
         try:
             with open(self.path, "rb") as file:
                 is_empty = not os.fstat(file.fileno()).st_size
-                data = b"" if is_empty else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+                return b"" if is_empty else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except OSError as error:
             raise UnusableStoreError(
                 f"the objects of the lock cannot be read: {error.strerror}", location=self.path
             ) from None
-        self._data.append(data)
-        return data
 
     def __reduce__(self) -> tuple[Any, ...]:
         return KnownObjects, (self.path, self.base, self.lock)
