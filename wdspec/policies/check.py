@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
+from functools import cached_property
 from typing import NamedTuple
 
 from wdspec.policies.common_shards import Common, find_common
@@ -78,14 +79,11 @@ class _Seen:
         self.composition, self.files = composition, files
         self.top = Holder(composition)
         self.sources = holders_of(composition)
-        self._shares: list[Shares] | str | None = None
         self._common: dict[tuple[Holder, ...], list[Common]] = {}
 
-    @property
+    @cached_property
     def shares(self) -> list[Shares] | str:
-        if self._shares is None:
-            self._shares = list_shares(self.composition)
-        return self._shares
+        return list_shares(self.composition)
 
     def common_shards(self, holders: Sequence[Holder]) -> list[Common]:
         """The sets of these sources that read one shard."""

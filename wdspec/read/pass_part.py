@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import closing
 from dataclasses import replace
+from functools import cached_property
 from itertools import chain, islice
 from itertools import count as counter
 from operator import itemgetter
@@ -384,7 +385,7 @@ class Padding(Part[Sample]):
         size: the least number of samples in a batch.
         finite: the pass.
         place: (c, k) of the slot.
-        first: returns the first sample of the pass.
+        first: the first sample of the pass.
         sources: those of the pass.
     """
 
@@ -394,7 +395,7 @@ class Padding(Part[Sample]):
         size: int,
         finite: Pass,
         place: tuple[int, int],
-        first: Callable[[], Sample],
+        first: FirstSample,
         sources: Sequence[LiveSource],
     ) -> None:
         super().__init__(below)
@@ -417,7 +418,7 @@ class Padding(Part[Sample]):
         if not has_all:
             assert isinstance(samples, list)  # padded in place: a list of samples by cost has their counts
             present = next(filter(None, samples), None)
-            padding = {**(self._first() if present is None else present), MASK: False}
+            padding = {**(self._first.sample if present is None else present), MASK: False}
             samples += [None] * (self._size - len(samples))
             samples[:] = [{**padding} if sample is None else sample for sample in samples]
         return samples
@@ -453,30 +454,25 @@ class FirstSample:
         separate = [replace(source, budget=source.budget.without_log(), wrap=None) for source in sources]
         self._reading = PassReading(finite, separate if accompany is None else accompany(separate))
         self._packed = packed
-        self._sample: Sample | None = None
 
-    def __call__(self) -> Sample:
-        """Return the sample, without the elements of its packed fields.
+    @cached_property
+    def sample(self) -> Sample:
+        """The sample, without the elements of its packed fields.
 
         Raises:
             ShardError: every sample of the pass was dropped or skipped.
         """
-        if self._sample is None:
-            reading = self._reading
-            found = reading.samples(0, reading.finite.samples, 0, 0)
-            self._sample = next((sample for sample in found if sample is not None), None)
-            if self._sample is not None:
-                cut = {name: self._sample[name][:0] for name in self._packed if name in self._sample}
-                self._sample = {**self._sample, **cut}
-            else:
-                budgets = [source.budget for source in reading.sources]
-                dropped = sum((budget.all_dropped + budget.skipped for budget in budgets), Counter())
-                causes = ", ".join(f"{cause} {n}" for cause, n in dropped.items())
-                raise ShardError(
-                    f"all {reading.finite.samples:,} samples of the pass were dropped or skipped ({causes}); check "
-                    "`where`, `subset`, `keys`, `select`, `extensions`, `missing` and the shards"
-                )
-        return self._sample
+        reading = self._reading
+        for sample in reading.samples(0, reading.finite.samples, 0, 0):
+            if sample is not None:
+                return {**sample, **{name: sample[name][:0] for name in self._packed if name in sample}}
+        budgets = [source.budget for source in reading.sources]
+        dropped = sum((budget.all_dropped + budget.skipped for budget in budgets), Counter())
+        causes = ", ".join(f"{cause} {n}" for cause, n in dropped.items())
+        raise ShardError(
+            f"all {reading.finite.samples:,} samples of the pass were dropped or skipped ({causes}); check `where`, "
+            "`subset`, `keys`, `select`, `extensions`, `missing` and the shards"
+        )
 
 
 _DAMAGED = "the sample is damaged, as counting showed: its key occurs again later, or a member occurs twice"
