@@ -7,6 +7,7 @@ and in a new checkout to compile them, too. Exits with 1 if a test failed.
 """
 
 import gc
+import logging
 import os
 import runpy
 import sys
@@ -34,6 +35,10 @@ def main(at_once: int, place: Path, options: list[str]) -> None:
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # as tests/conftest.py, which comes too late for torch
     for library in LIBRARIES:
         import_module(library)
+    for logger in logging.root.manager.loggerDict.values():
+        if isinstance(logger, logging.Logger):
+            # Else pytest adds handlers to torch's 40 loggers, six times for each test.
+            logger.propagate = True
     gc.freeze()
     waiting = [line.strip() for line in sys.stdin]
     running: dict[int, str] = {}
