@@ -6,9 +6,9 @@ import pytest
 pytest.importorskip("ray", reason="ray is not installed")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def two_cpus():
-    """A Ray cluster of two CPUs in this process."""
+    """A Ray cluster of two CPUs in this process, for all tests of this folder."""
     import ray
 
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
