@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
@@ -18,19 +17,6 @@ import wdspec
 
 STEPS = 30
 CUT = 11
-TRAIN = """
-import json, os, sys, time
-import wdspec
-
-with wdspec.loader(json.loads(sys.argv[1]), num_workers=2) as loader:
-    for batch in loader:
-        with open("new", "w") as file:
-            json.dump({"keys": batch["__key__"], "state": loader.state_dict()}, file)
-        number = len(os.listdir("steps"))
-        os.replace("new", f"steps/{number:03d}")
-        if number + 1 == int(sys.argv[2]):
-            time.sleep(600)
-"""
 
 
 @pytest.fixture
@@ -57,19 +43,32 @@ def spec_of(root, **more) -> dict:
     }
 
 
+def train(document, folder: Path) -> None:
+    """Train for `CUT` steps, with a file for each, and wait to be killed; in a session of its own."""
+    os.setsid()
+    os.chdir(folder)
+    with wdspec.loader(document, num_workers=2) as loader:
+        for number, batch in enumerate(loader):
+            Path("new").write_text(json.dumps({"keys": batch["__key__"], "state": loader.state_dict()}))
+            os.replace("new", f"steps/{number:03d}")
+            if number + 1 == CUT:
+                time.sleep(600)
+
+
 def killed(document, folder: Path) -> tuple[list[list[str]], dict]:
     """Trains for `CUT` steps, and kills trainer and workers: the keys of the steps, and the last state."""
     (folder / "steps").mkdir()
-    trainer = subprocess.Popen(
-        [sys.executable, "-c", TRAIN, json.dumps(document), str(CUT)], cwd=folder, start_new_session=True
-    )
+    # Forked: a new process would import torch.
+    trainer = get_context("fork").Process(target=train, args=(document, folder))
+    trainer.start()
     try:
         while len(os.listdir(folder / "steps")) < CUT:
-            assert trainer.poll() is None
+            assert trainer.is_alive()
             time.sleep(0.002)
     finally:
         os.killpg(trainer.pid, signal.SIGKILL)
-        assert trainer.wait() == -signal.SIGKILL
+        trainer.join()
+    assert trainer.exitcode == -signal.SIGKILL
     saved = [json.loads(path.read_text()) for path in sorted((folder / "steps").iterdir())]
     return [step["keys"] for step in saved], saved[-1]["state"]
 
