@@ -84,7 +84,7 @@ def kill_at_random(shards, tmp_path, processes, count):
     jobs = [Job(shards.digests, cache, workers=1) for _ in range(processes)]
     kills = 0
     for _ in range(count):
-        time.sleep(chance.uniform(0.1, 0.6))
+        time.sleep(chance.uniform(0.05, 0.3))
         job = jobs.pop(chance.randrange(len(jobs)))
         job.kill()
         kills += 1
@@ -114,7 +114,7 @@ def test_a_limit_below_the_data_size_is_never_exceeded(shards, tmp_path, crowd, 
         jobs = [Job(shards.digests, cache, limit, workers) for _ in range(processes)]
         if killing:
             for _ in range(processes):
-                time.sleep(0.3)
+                time.sleep(0.1)
                 jobs.pop(0).kill()
                 jobs.append(Job(shards.digests, cache, limit, workers))
         said = [job.finish() for job in jobs]

@@ -1,22 +1,28 @@
-"""Processes that read shards through one cache, each with forked workers; run as a program by tests.
+"""Processes that read shards through one cache, each with forked workers.
 
 Each worker reads all shards several times, in its own order, and compares every byte with the original.
 """
 
 import hashlib
-import json
 import os
 import random
 import signal
-import subprocess
 import sys
+import tempfile
 import time
+import traceback
+from multiprocessing import get_context
 
-HERE = os.path.dirname(os.path.abspath(__file__))
+import wdspec.stores.http  # noqa: F401  # once, before the workers are forked
+from wdspec.cache.fill import CopyRules, finish
+from wdspec.cache.names import CacheNames
+from wdspec.cache.shard_cache import ShardCache
+from wdspec.storage.storage import Storage
+from wdspec.urls.urls import ShardUrl
 
 
 class Job:
-    """One process with workers.
+    """One process with workers, in a process group of its own; forked, as a new one would import for a while.
 
     Args:
         urls: SHA-256 of the right bytes by URL.
@@ -25,35 +31,29 @@ class Job:
     """
 
     def __init__(self, urls, cache, limit=None, workers=2, passes=1):
-        task = json.dumps(
-            {"urls": urls, "cache": str(cache), "limit": limit, "workers": workers, "passes": passes}
-        )
-        self.process = subprocess.Popen(
-            [sys.executable, __file__, task],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join([os.path.dirname(os.path.dirname(HERE)), HERE])},
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
+        task = {"urls": urls, "cache": str(cache), "limit": limit, "workers": workers, "passes": passes}
+        self._said = tempfile.TemporaryFile("w+")  # noqa: SIM115
+        self.process = get_context("fork").Process(target=main, args=(task, self._said.fileno()))
+        self.process.start()
+        os.setpgid(self.process.pid, self.process.pid)  # now, whether the process has come to that or not
 
     def kill(self):
         """Kills the process and its workers, all at once."""
-        os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.communicate()
+        if self.process.is_alive():
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.join()
+        self._said.close()
 
     def finish(self, timeout=250):
         """Waits for its end; gives what it said, if anything was wrong."""
-        _, said = self.process.communicate(timeout=timeout)
-        return said if self.process.returncode or said else ""
+        self.process.join(timeout)
+        with self._said:
+            self._said.seek(0)
+            said = self._said.read()
+        return said if said or self.process.exitcode == 0 else f"ended with {self.process.exitcode}"
 
 
 def read_all(task, seed):
-    from wdspec.cache.fill import CopyRules
-    from wdspec.cache.names import CacheNames
-    from wdspec.cache.shard_cache import ShardCache
-    from wdspec.storage.storage import Storage
-    from wdspec.urls.urls import ShardUrl
-
     storage = Storage(cache=ShardCache(CacheNames(task["cache"]), CopyRules(task["limit"])))
     order = random.Random(seed)
     for _ in range(task["passes"]):
@@ -68,9 +68,10 @@ def read_all(task, seed):
                 raise AssertionError(f"wrong bytes of {url}")
 
 
-def main(task):
-    import wdspec.stores.http  # noqa: F401  # once, before the workers are forked
-
+def main(task, errors):
+    os.setpgid(0, 0)
+    os.dup2(errors, 2)
+    sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
     children = []
     for worker in range(task["workers"]):
         pid = os.fork()
@@ -80,19 +81,11 @@ def main(task):
                 read_all(task, f"{os.getpid()} {time.time_ns()} {worker}")
                 code = 0
             except BaseException:
-                import traceback
-
                 traceback.print_exc()
             finally:
-                from wdspec.cache.fill import finish
-
                 finish()
                 sys.stderr.flush()
                 os._exit(code)
         children.append(pid)
     codes = [os.waitpid(pid, 0)[1] for pid in children]
     sys.exit(any(codes))
-
-
-if __name__ == "__main__":
-    main(json.loads(sys.argv[1]))
