@@ -1,69 +1,66 @@
 """Two real processes of torch.distributed: gathering states, and shards that differ between ranks."""
 
+import itertools
 import json
-import os
 import re
-import subprocess
-import sys
-from pathlib import Path
+import time
+from multiprocessing import get_context
 
 import pytest
+import torch.distributed as distributed
 from shardmaking import keys, reference, write_source
 
 import wdspec
 from wdspec.spec.load import load
 
-RANK_PROGRAM = """
-import itertools, json, os, sys
-import torch.distributed as distributed
-import wdspec
 
-folder, rank = sys.argv[1], int(sys.argv[2])
-distributed.init_process_group(
-    "gloo", init_method=f"file://{folder}/meeting" if sys.argv[3] == "file" else None, rank=rank, world_size=2
-)
-report = {}
-spec = json.load(open(f"{folder}/spec.json"))
-with wdspec.loader(spec, num_workers=1) as loader:
-    report["keys"] = [batch["__key__"] for batch in itertools.islice(loader, 5)]
-    report["state"] = wdspec.gather_state(loader)
-    report["scale"] = wdspec.loss_scale(5 - 2 * rank)
-    loader.set_shares({"a": 1})
+class Broken:
+    def state_dict(self):
+        raise OSError("no space")
+
+
+def run_rank(folder, rank):
+    """What a rank does; it leaves a report."""
+    meeting = f"file://{folder}/meeting"
+    distributed.init_process_group("gloo", init_method=meeting, rank=rank, world_size=2)
+    report = {}
+    spec = json.loads((folder / "spec.json").read_text())
+    with wdspec.loader(spec, num_workers=1) as loader:
+        report["keys"] = [batch["__key__"] for batch in itertools.islice(loader, 5)]
+        report["state"] = wdspec.gather_state(loader)
+        report["scale"] = wdspec.loss_scale(5 - 2 * rank)
+        loader.set_shares({"a": 1})
+        distributed.barrier()
+        try:
+            loader.set_shares({"a": 1 + rank})
+            report["shares"] = ""
+        except wdspec.UsageError as error:
+            report["shares"] = str(error)
+        # Peers that read the same part count once.
+        report["same"] = wdspec.gather_state(report["state"])
+        next(iter(loader))
+        try:
+            wdspec.gather_state(loader if rank == 0 else report["state"])
+        except wdspec.UsageError as error:
+            report["uneven"] = str(error)
+        try:
+            wdspec.gather_state(Broken() if rank == 1 else loader)
+        except wdspec.UsageError as error:
+            report["broken"] = str(error)
     distributed.barrier()
+    spec["dataset"][0]["shards"] = f"{folder}/rank{rank}/b-*.tar"
+    if rank == 1:
+        while not (folder / "rank-0-has-loaded").exists():
+            time.sleep(0.01)
     try:
-        loader.set_shares({"a": 1 + rank})
-        report["shares"] = ""
+        wdspec.loader(spec)
+        report["differs"] = ""
     except wdspec.UsageError as error:
-        report["shares"] = str(error)
-    # Peers that read the same part count once.
-    report["same"] = wdspec.gather_state(report["state"])
-    next(iter(loader))
-    try:
-        wdspec.gather_state(loader if rank == 0 else report["state"])
-    except wdspec.UsageError as error:
-        report["uneven"] = str(error)
-    class Broken:
-        def state_dict(self):
-            raise OSError("no space")
-    try:
-        wdspec.gather_state(Broken() if rank == 1 else loader)
-    except wdspec.UsageError as error:
-        report["broken"] = str(error)
-distributed.barrier()
-spec["dataset"][0]["shards"] = f"{folder}/rank{rank}/b-*.tar"
-if rank == 1:
-    while not os.path.exists(f"{folder}/rank-0-has-loaded"):
-        pass
-try:
-    wdspec.loader(spec)
-    report["differs"] = ""
-except wdspec.UsageError as error:
-    report["differs"] = str(error)
-open(f"{folder}/rank-{rank}-has-loaded", "w")
-json.dump(report, open(f"{folder}/report-{rank}.json", "w"))
-distributed.barrier()
-distributed.destroy_process_group()
-"""
+        report["differs"] = str(error)
+    (folder / f"rank-{rank}-has-loaded").touch()
+    (folder / f"report-{rank}.json").write_text(json.dumps(report))
+    distributed.barrier()
+    distributed.destroy_process_group()
 
 
 @pytest.fixture(scope="module")
@@ -79,21 +76,18 @@ def job(tmp_path_factory):
     write_source(folder / "rank0", "b", 3, 2)
     write_source(folder / "rank1", "b", 3, 2)
     (folder / "spec.json").write_text(json.dumps(spec))
-    (folder / "program.py").write_text(RANK_PROGRAM)
-    environment = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE")}
-    command = [sys.executable, str(folder / "program.py"), str(folder)]
-    ranks = [
-        subprocess.Popen([*command, str(rank), "file"], env=environment, stderr=subprocess.PIPE, text=True)
-        for rank in range(2)
-    ]
-    try:
+    # Forked: new processes would import torch.
+    ranks = [get_context("fork").Process(target=run_rank, args=(folder, rank)) for rank in range(2)]
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("RANK", "WORLD_SIZE"):
+            patch.delenv(name, raising=False)
         for process in ranks:
-            _, complaint = process.communicate(timeout=280)
-            assert process.returncode == 0, complaint
-    finally:
-        for process in ranks:
-            process.kill()
-    return spec, [json.loads(Path(folder / f"report-{rank}.json").read_text()) for rank in range(2)]
+            process.start()
+    for process in ranks:
+        process.join(120)
+        process.kill()
+    assert [process.exitcode for process in ranks] == [0, 0]
+    return spec, [json.loads((folder / f"report-{rank}.json").read_text()) for rank in range(2)]
 
 
 def test_gathered_states_resume_exactly_in_one_process(job):
