@@ -635,3 +635,44 @@ def test_a_problem_of_all_sources_is_reported_once() -> None:
         "map": {"jpg": [_FLIP, _FLIP]},
     }
     assert [each.code for each in check(spec)[1]] == ["E319", "W379"]
+
+
+PACKED: dict[str, Any] = {
+    "batch": {"pack": {"fields": "ids", "length": 512}},
+    "epoch": {"tokens": 1_000_000},
+    "dataset": [
+        {"name": "web", "shards": "a.tar", "weight": 90, "mean_cost": 200},
+        {"name": "books", "shards": "b.tar", "weight": 10, "mean_cost": 900},
+    ],
+}
+SCHEDULE = [{"at": 0, "shares": {"web": 1, "books": 1}}, {"at": 9000, "shares": {"web": 98, "books": 2}}]
+
+
+@pytest.mark.parametrize(
+    ("change", "codes"),
+    [
+        ({}, ["W490"]),
+        ({"mix": {"shares_in": "samples"}}, []),
+        ({"mix": {"shares_in": "tokens"}}, []),
+        ({"epoch": "pass"}, []),
+        ({"mix": {"draw": "round_robin"}}, []),
+        ({"batch": {"cost": "ids.length", "max_cost": 512}, "epoch": {"batches": 9}}, []),
+    ],
+)
+def test_shares_of_samples_in_a_spec_of_tokens(change: dict[str, Any], codes: list[str]) -> None:
+    found = [problem.code for problem in check(PACKED | change)[1]]
+    assert [code for code in found if code == "W490"] == codes
+
+
+@pytest.mark.parametrize(("books", "is_found"), [(200, False), (500, True), (None, False)])
+def test_shares_of_samples_are_compared_with_those_of_tokens(books: int | None, is_found: bool) -> None:
+    sources = [dict(each, weight=None) for each in PACKED["dataset"]]
+    sources[1]["mean_cost"] = books
+    spec = PACKED | {"dataset": sources, "mix": {"schedule": SCHEDULE}, "seed": 1}
+    found = [problem for problem in check(spec)[1] if problem.code == "W490"]
+    assert bool(found) is is_found
+    if found:
+        assert (
+            "the share of `books`, 2.0%, is one of samples: it has about 4.9% of the tokens"
+            in found[0].message
+        )

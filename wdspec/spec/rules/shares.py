@@ -13,6 +13,8 @@ from wdspec.spec.tree import ListNode, MapNode, Scalar, plain
 
 TOLERANCE = 1e-6
 MOST_PASSES = 20
+MOST_RATIO = 2
+"""Of a share of tokens to a share of samples, or the other way around."""
 
 
 @rule(
@@ -225,6 +227,48 @@ def sources_left_out(composition: Composition) -> Findings:
             )
             yield Finding(shares, message, f"add `{names}` to keep the share, or `{zeros}` if this is meant")
         before = now
+
+
+@rule(
+    "W490",
+    "shares of samples in a spec of tokens",
+    "Shares are fractions of the samples, also where batches and epochs count tokens. A source with long documents "
+    "then has more of the tokens than its share says. `mix: {shares_in: tokens}` makes them shares of the tokens. "
+    "There is no warning if the mean lengths are unknown (`stats` measures them), if no share differs from that of "
+    "tokens more than twofold, or if the spec says `shares_in: samples`. Loading a spec gives this warning, too.",
+    keys="pack max_tokens tokens schedule",
+    bad="batch: {pack: {fields: ids, length: 512}}\nepoch: {tokens: 1e6}\ndataset:\n"
+    "  - {name: a, shards: a.tar, weight: 9, mean_cost: 100}\n"
+    "  - {name: b, shards: b.tar, weight: 1, mean_cost: 900}\n",
+    good="batch: {pack: {fields: ids, length: 512}}\nepoch: {tokens: 1e6}\nmix: {shares_in: tokens}\ndataset:\n"
+    "  - {name: a, shards: a.tar, weight: 9, mean_cost: 100}\n"
+    "  - {name: b, shards: b.tar, weight: 1, mean_cost: 900}\n",
+    warns_at_load=True,
+)
+def shares_of_samples(composition: Composition) -> Findings:
+    """The source whose share of the tokens differs most from its share, in the first shares where one does."""
+    spec = composition.spec
+    is_stated = any("shares_in" in mix.model_fields_set for mix in spec.mixes)
+    is_drawn = not spec.is_pass and spec.mix.draw != "round_robin" and not composition.bad & {"mix", "batch"}
+    if is_stated or not is_drawn or not spec.counts_tokens or not (spec.batch and spec.batch.has_windows):
+        return
+    costs = {leaf.name: source.mean_cost or 0 for leaf, source in composition.mixed}
+    by_weight = {draft.name: share for draft, share in known_shares(composition)}
+    nodes = {draft.name: draft.node for draft in composition.leaves}
+    for at, shares in ((None, by_weight), *((at, plain(at)) for at in steps_with_shares(composition))):
+        read = {name: share / sum(shares.values()) for name, share in shares.items() if share}
+        tokens = {name: share * costs.get(name, 0) for name, share in read.items()}
+        if len(read) < 2 or not all(tokens.values()):
+            continue
+        ratios = {name: tokens[name] / sum(tokens.values()) / share for name, share in read.items()}
+        name = max(ratios, key=lambda each: max(ratios[each], 1 / ratios[each]))
+        if max(ratios[name], 1 / ratios[name]) > MOST_RATIO:
+            message = f"the share of `{name}`, {read[name]:.1%}, is one of samples: it has about "
+            message += f"{read[name] * ratios[name]:.1%} of the tokens"
+            hint = "write `mix: {shares_in: tokens}` for shares of tokens, or `shares_in: samples` if this is meant"
+            key = "weight" if nodes[name].get("weight") is not None else "probability"
+            yield Finding(at.key(name) if at else nodes[name].key_or_self(key), message, hint)
+            return
 
 
 @rule(
