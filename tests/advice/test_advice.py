@@ -55,13 +55,10 @@ def test_each_code_has_one_rule_that_needs_facts_and_one_text():
     ]  # an error of reading, or a directory
     texts = {path: path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py")}
     rooms = {path.parent.name for path, text in texts.items() if re.search(r'@rule\(\s*"W5', text)}
-    assert (
-        rooms
-        == {
-            "advice",
-            "rules",
-        }
-    )  # W507, W508 and W530 also need only the spec, if it states the samples, or lists the shards, or takes the boxes
+    assert rooms == {
+        "advice",
+        "rules",
+    }  # W507, W508, W530 and W532 also need only the spec, in some cases
     others = [
         path for path, text in texts.items() if re.search(r'"W5\d\d"', text) and path.parent.name != "advice"
     ]
@@ -72,6 +69,7 @@ def test_each_code_has_one_rule_that_needs_facts_and_one_text():
         "job.py",
         "judge_sources.py",
         "rewrites.py",
+        "shares.py",
         "unmoved.py",
     }
 
@@ -109,8 +107,8 @@ def test_an_epoch_of_fewer_tokens_than_a_batch_is_doubted():
 @pytest.mark.parametrize(
     ("weights", "meant"),
     [
-        ((0.6, 30, 10), {"weight: 60"}),
-        ((0.6, 0.3, 10), {"weight: 60", "weight: 30"}),
+        ((0.6, 30, 10), {"60"}),
+        ((0.6, 0.3, 10), {"60", "30"}),
         ((0.6, 0.3, 0.1), set()),
         ((1, 99), set()),
         ((0.5, 30, 10), set()),
@@ -118,8 +116,14 @@ def test_an_epoch_of_fewer_tokens_than_a_batch_is_doubted():
 )
 def test_a_fraction_among_percentages_is_doubted(weights, meant):
     dataset = [{"name": f"s{n}", "shards": f"{n}.tar", "weight": each} for n, each in enumerate(weights)]
-    found = list(on_plan.fractions_among_percentages(wdspec.load({"dataset": dataset})))
-    assert {each.hint for each in found} == {f"write `{each}`" for each in meant}
+    steps = [{"at": 0, "shares": {"s0": 1, "s1": 1}}, {"at": 9, "shares": {}}]
+    steps[1]["shares"] = {each["name"]: each["weight"] for each in dataset}
+    unweighted = [{key: each[key] for key in ("name", "shards")} for each in dataset]
+    for spec in ({"dataset": dataset}, {"dataset": unweighted, "mix": {"schedule": steps}}):
+        found = list(on_plan.fractions_among_percentages(wdspec.load(spec)))
+        assert {each.hint for each in found} == {f"write `{each}`" for each in meant}
+        said = [each.message for each in wdspec.validate(spec) if each.code == "W532"]
+        assert said == [each.message for each in found]
 
 
 def test_an_epoch_of_a_few_samples_says_how_to_read_each_of_them_once():

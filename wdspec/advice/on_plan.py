@@ -13,6 +13,7 @@ from wdspec.planning.shares import shares_of_steps
 from wdspec.shards.shards import Shards
 from wdspec.spec.rules.batches import describe_short_epoch
 from wdspec.spec.rules.rule import rule
+from wdspec.spec.rules.shares import describe_fractions
 from wdspec.spec.spec import Spec
 
 LARGE_REST = 0.1
@@ -103,19 +104,9 @@ def shuffled_order(spec: Spec) -> Advices:
 @rule("W532", needs="spec")
 def fractions_among_percentages(spec: Spec) -> Advices:
     """Weights of at most 1 next to others, with which they would add up to 100 if they were percentages."""
-    for sources in (spec.dataset, *(each.dataset for each in spec.dataset if each.dataset is not None)):
-        numbers = [float(each.weight or 0) for each in sources]
-        meant = [100 * each if each <= 1 else each for each in numbers]
-        if not numbers or max(numbers) <= 1 or abs(sum(meant) - 100) > 1e-6:
-            continue
-        for source, number, percent in zip(sources, numbers, meant, strict=True):
-            if number != percent:
-                message = (
-                    f"`weight: {number:g}` of `{source.name}` is {number / sum(numbers):.2%} of its list"
-                )
-                yield Advice(
-                    f"{message}, where others are percentages", f"write `weight: {percent:g}`", source
-                )
+    sources = {each.name: each for each in spec.sources}
+    for name, _, message, hint in describe_fractions(spec):
+        yield Advice(message, hint, sources.get(name))
 
 
 @rule("W512", needs="spec plan")

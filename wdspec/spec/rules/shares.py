@@ -9,7 +9,8 @@ from wdspec.spec.build import Composition, SourceList
 from wdspec.spec.problems import list_names
 from wdspec.spec.rules.batches import epoch_samples, known_shares, least_global_batch
 from wdspec.spec.rules.rule import Finding, Findings, rule
-from wdspec.spec.tree import ListNode, MapNode, Scalar, plain
+from wdspec.spec.spec import Spec
+from wdspec.spec.tree import ListNode, MapNode, Scalar, locate, plain
 
 TOLERANCE = 1e-6
 MOST_PASSES = 20
@@ -227,6 +228,43 @@ def sources_left_out(composition: Composition) -> Findings:
             )
             yield Finding(shares, message, f"add `{names}` to keep the share, or `{zeros}` if this is meant")
         before = now
+
+
+@rule(
+    "W532",
+    "a fraction among percentages",
+    "Weights, and the shares of a step of a schedule, are relative to each other, so `weight: 0.6` next to 30 and 10 "
+    "is 1.5% of the samples. It is reported if they add up to 100 when those of at most 1 are read as fractions.",
+    keys="weight schedule",
+    bad="dataset:\n  - {name: a, shards: a.tar, weight: 0.6}\n  - {name: b, shards: b.tar, weight: 40}\n",
+    good="dataset:\n  - {name: a, shards: a.tar, weight: 60}\n  - {name: b, shards: b.tar, weight: 40}\n",
+)
+def fractions_among_percentages(composition: Composition) -> Findings:
+    """Shares of at most 1 next to others, with which they would add up to 100 if they were percentages."""
+    drafts = {draft.name: draft for sources in composition.lists for draft in sources.drafts}
+    for name, step, message, hint in describe_fractions(composition.spec):
+        node = (
+            drafts[name].node
+            if step is None
+            else locate(composition.top, ("mix", "schedule", step, "shares"))
+        )
+        yield Finding(node.value_or_self("weight" if step is None else name), message, hint)
+
+
+def describe_fractions(spec: Spec) -> Iterator[tuple[str, int | None, str, str]]:
+    """Yield each share that is a fraction among percentages: its source, step of the schedule, message and hint."""
+    lists = [sources for sources in (spec.dataset, *(each.dataset for each in spec.dataset)) if sources]
+    shares: list[tuple[int | None, dict[str, float]]] = [
+        (None, {each.name: float(each.weight or 0) for each in sources}) for sources in lists
+    ]
+    shares += [(at, dict(step.shares)) for at, step in enumerate(spec.mix.schedule or ())]
+    for at, numbers in shares:
+        meant = {name: 100 * each if each <= 1 else each for name, each in numbers.items()}
+        whole = sum(numbers.values()) if abs(sum(meant.values()) - 100) < TOLERANCE else 0
+        for name, number in numbers.items() if max(numbers.values(), default=0) > 1 else ():
+            if whole and number != meant[name]:
+                message = f"the share {number:g} of `{name}` is {number / whole:.2%} here, where others are percentages"
+                yield name, at, message, f"write `{meant[name]:g}`"
 
 
 @rule(
