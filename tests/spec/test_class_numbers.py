@@ -263,3 +263,36 @@ def test_numbers_with_a_gap_are_a_warning(spec: dict[str, Any], said: str | None
 def test_names_with_a_negative_number_are_no_classes() -> None:
     spec = mix({"cat": 0, "dog": 1, "car": -100, "bird": -1})
     assert wdspec.load(spec).class_names("labels") == ["cat", "dog"]
+
+
+@pytest.mark.parametrize(
+    ("where", "is_found"),
+    [
+        ("class_id > 0", True),
+        ("0 < class_id and txt.length < 9", True),
+        ("class_id >= 0", False),
+        ("class_id >= 1", False),
+        ("class_id > 0.5", False),
+        ("class_id > 0 or txt.length < 9", False),
+        ("json.class_id > 0", False),
+    ],
+)
+def test_a_selection_that_leaves_out_the_first_class_is_doubted(tmp_path, where, is_found):
+    (tmp_path / "classes.csv").write_text("name,number\ncat,0\ndog,1\nfox,-100\n")
+    step = {"label": "txt", "file": "classes.csv"}
+    source = {"shards": "a.tar", "extensions": "txt json", "make": {"class_id": step}, "where": where}
+    path = tmp_path / "s.yaml"
+    path.write_text(json.dumps({"dataset": [source]}))
+    found = [problem.message for problem in wdspec.validate(path) if problem.code == "W491"]
+    assert len(found) == is_found
+    if is_found:
+        assert "leaves out all samples of class 0 of `class_id`, 'cat'" in found[0]
+        with pytest.warns(UserWarning, match="W491"):
+            wdspec.load(path)
+
+
+def test_numbers_above_0_are_not_doubted_where_class_0_is_none():
+    for names in ({"cat": 1, "dog": 2}, ["__background__", "cat", "dog"]):
+        step = {"label": "txt", "names": names}
+        spec = {"dataset": [{"shards": "a.tar", "make": {"class_id": step}, "where": "class_id > 0"}]}
+        assert "W491" not in [problem.code for problem in wdspec.validate(spec)]

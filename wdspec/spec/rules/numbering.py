@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 
@@ -172,6 +173,46 @@ def gaps_in_numbers(composition: Composition) -> Findings:
             first = f"numbered from {min(classes)}" if absent[0] == 0 else f"up to {most} without {absent[0]}"
             hint = "number them 0, 1, 2, …, as `names: [cat, dog]` does"
             yield Finding(at, f"classes of `{field}` are {first}", hint)
+
+
+_NO_CLASS = re.compile(r"\W*_*(background|bg|none|other|unknown)\b", re.IGNORECASE)
+
+
+@rule(
+    "W491",
+    "a selection without the first class",
+    "Classes are numbered from 0, and `where: class_id >= 0` leaves out names that are no class. `class_id > 0` also "
+    "leaves out class 0, so that a model never sees it. Write `>= 1` if this is meant. There is no warning if class 0 "
+    "is called `background`, `none`, `other` or `unknown`. Loading a spec gives this warning, too.",
+    keys="where",
+    bad="dataset:\n  - {shards: a.tar, make: {class_id: {label: cls, names: [cat, dog]}}, where: class_id > 0}\n",
+    good="dataset:\n  - {shards: a.tar, make: {class_id: {label: cls, names: [cat, dog]}}, where: class_id >= 0}\n",
+    warns_at_load=True,
+)
+def first_classes_left_out(composition: Composition) -> Findings:
+    """Selections of the numbers above 0 of a field whose class 0 has a name."""
+    seen = set[str]()
+    for leaf, source, node in makes_of(composition, is_mixed=True):
+        for field, recipe in source.make.items():
+            name = re.escape(field)
+            above = re.search(
+                rf"(?<![\w.]){name}\s*>\s*0(?![\w.])|(?<![\w.])0\s*<\s*{name}(?![\w.])", source.where or ""
+            )
+            if (
+                above is None
+                or not isinstance(recipe, Label)
+                or re.search(r"\b(or|not)\b", source.where or "")
+            ):
+                continue
+            numbers = _Numbering("", field, recipe, node).numbers
+            first = next((each for each, number in numbers.items() if number == 0), None)
+            if first is not None and len(numbers) > 1 and not _NO_CLASS.match(first) and field not in seen:
+                seen.add(field)
+                message = (
+                    f"`{above[0]}` leaves out all samples of class 0 of `{field}`, {show_value(first, 60)}"
+                )
+                hint = f"write `{field} >= 0`, or `{field} >= 1` if this is meant"
+                yield Finding(leaf.node.value_or_self("where"), message, hint)
 
 
 def _numberings_of(composition: Composition) -> Iterator[_Numbering]:
