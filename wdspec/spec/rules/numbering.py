@@ -175,7 +175,7 @@ def gaps_in_numbers(composition: Composition) -> Findings:
             yield Finding(at, f"classes of `{field}` are {first}", hint)
 
 
-_NO_CLASS = re.compile(r"\W*_*(background|bg|none|other|unknown)\b", re.IGNORECASE)
+_NO_CLASS = re.compile(r"[\W_]*(background|none|other|unknown)[\W_]*$", re.IGNORECASE)
 
 
 @rule(
