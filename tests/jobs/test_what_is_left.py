@@ -123,6 +123,22 @@ def test_damaged_samples_are_not_reported_twice(folder):
     assert {code for code, _ in check(folder, code=1)} == {"D202"}
 
 
+def test_samples_with_errors_are_not_reported_as_left_out(folder):
+    write_shard(folder / "a.tar", [(key, {"cls": b"x" if key > "01" else b"1"}) for key, _ in SHARD])
+    write(folder, {"where": "cls > 7", "errors": "skip"})
+    assert {code for code, _ in check(folder, code=1)} == {"D202"}
+
+
+def test_a_source_whose_names_are_no_class_does_not_blame_where(folder):
+    step = {"label": "cls", "names": {"cat": 0, "dog": 1}, "unknown": -100}
+    write(folder, {"decode": {"cls": "txt"}, "make": {"class_id": step}, "where": "class_id >= 0"})
+    [(code, message), *_] = check(folder, code=1)
+    assert code == "D215"
+    assert message.endswith(
+        "6 of 6 left out by `where`; correct `make: class_id`, for which most names are no class"
+    )
+
+
 def test_little_that_is_left_is_a_warning_unless_it_is_meant(folder):
     write_shard(folder / "a.tar", [(f"{n:03d}", {"cls": str(n % 20).encode()}) for n in range(200)])
     write(folder, {"where": "cls == 3"})

@@ -22,6 +22,7 @@ from wdspec.base.amounts import join_names, percent, pluralize
 from wdspec.base.errors import FieldError, ShardError, WdspecError
 from wdspec.fields.measures import FINISHED, Measures
 from wdspec.formats.tables import compare_kinds
+from wdspec.jobs.check.class_names import find_lost_names
 from wdspec.jobs.check.facts import (
     CLASS_NAMES,
     IGNORED,
@@ -109,10 +110,14 @@ def few_left(collection: CheckedData) -> Iterator[DataProblem]:
             continue
         read, all_shards = len(source.read), len(source.shards)
         basis = "" if read == all_shards else f"{read:,} of {pluralize(all_shards, 'shard')} read"
-        left = describe_left(source.source, facts.samples, facts.delivered, facts.causes, basis)
+        has_errors = any(problem.is_error for problem in problems)  # which are to be corrected first
+        unusable = facts.samples - facts.delivered - sum(facts.causes.values()) if has_errors else 0
+        left = describe_left(source.source, facts.samples, facts.delivered + unusable, facts.causes, basis)
         if left is not None:
             code = "D215" if left.is_nothing and not basis else "D330"
-            yield DataProblem(code, f"{left.message}; {left.hint}".removesuffix("; "), source.name)
+            lost, hint = find_lost_names(source, collection.spec.costs), left.hint
+            hint = f"correct `make: {lost}`, for which most names are no class" if lost else hint
+            yield DataProblem(code, f"{left.message}; {hint}".removesuffix("; "), source.name)
 
 
 def few_shards(collection: CheckedData) -> Iterator[DataProblem]:
