@@ -31,6 +31,12 @@ def remedies(source, **top):
             "E203",
             "write `rename: {field: a;b}`",
         ),
+        (
+            {"extensions": "txt", "make": {"input_ids": {"tokenize": "txt", "file": "t.json", "eos": "e"}}},
+            {"batch": {"pack": {"fields": ["input_ids", "labels"], "length": 512}}},
+            "E316",
+            "add `labels: labels` to `tokenize` of `input_ids`, which makes them of the ids",
+        ),
         ({"fetch": {"url": {"url": "url", "root": "images/"}}}, {}, "E367", "give the latter another name"),
         ({"join": [{"shards": "b.tar", "missing": "none"}]}, {}, "E340", "such as `fields: txt`"),
         (
@@ -53,6 +59,12 @@ def remedies(source, **top):
 )
 def test_a_remedy_says_what_to_write(source, top, code, remedy):
     assert remedy in remedies(source, **top)[code]
+
+
+def test_shares_in_a_pass_are_one_error():
+    sources = [{"shards": "a.tar"}, {"shards": "b.tar", "weight": 3}]
+    found = wdspec.validate({"dataset": sources, "epoch": "pass", "batch": 8})
+    assert [problem.code for problem in found if problem.is_error] == ["E312"]
 
 
 @pytest.mark.parametrize(

@@ -170,6 +170,11 @@ def test_aliases_are_other_names_of_classes(tmp_path):
         ),
         ({"kitty": "lion"}, r"which is no class in \S*names.txt; correct `aliases`, or add the class"),
         ({"cat": "dog"}, r"`cat` is a class itself in \S*names.txt; remove the alias"),
+        (
+            {"cat": "dog", "Wolf": "wolf", "Lion": "lion"},
+            r"`aliases` do not fit the classes in \S*names.txt: the aliases `cat` are among them, and `wolf`, `lion`, "
+            "which aliases stand for, is not; correct `file`, or else `aliases`",
+        ),
     ],
 )
 def test_a_wrong_alias_of_a_class_in_a_file_is_an_error(aliases, message, tmp_path):

@@ -10,6 +10,7 @@ from wdspec.base.errors import SpecError, UsageError, did_you_mean
 from wdspec.base.files import open_regular
 from wdspec.base.text_rows import RowError, read_csv
 from wdspec.spec.language.making import Label, Recipe
+from wdspec.spec.problems import list_names
 
 
 def numbers_of(names: Mapping[str, int] | None, file: str | None) -> Mapping[str, int]:
@@ -33,12 +34,20 @@ def add_aliases(
         SpecError: an alias is a class itself, or that of a name which is no class.
     """
     where = "" if file is None else f" in {file}"
-    for alias, name in aliases.items():
-        if alias in numbers:
-            raise SpecError(f"`label`: `{alias}` is a class itself{where}; remove the alias")
-        if name not in numbers:
-            hint = did_you_mean(name, numbers) or "correct `aliases`, or add the class"
-            raise SpecError(f"`label`: `{alias}` is an alias of `{name}`, which is no class{where}; {hint}")
+    own = [alias for alias in aliases if alias in numbers]
+    unknown = [alias for alias, name in aliases.items() if name not in numbers]
+    if len(own) + len(unknown) > 1:
+        lost = [*dict.fromkeys(aliases[alias] for alias in unknown)]
+        seen = [f"the aliases {list_names(own)} are among them"] * bool(own)
+        seen += [f"{list_names(lost)}, which aliases stand for, is not"] * bool(lost)
+        what = f"`label`: `aliases` do not fit the classes{where}: {', and '.join(seen)}"
+        raise SpecError(f"{what}; correct {'`file`, or else ' if file else ''}`aliases`")
+    if own:
+        raise SpecError(f"`label`: `{own[0]}` is a class itself{where}; remove the alias")
+    if unknown:
+        name = aliases[unknown[0]]
+        hint = did_you_mean(name, numbers) or "correct `aliases`, or add the class"
+        raise SpecError(f"`label`: `{unknown[0]}` is an alias of `{name}`, which is no class{where}; {hint}")
     return {**numbers, **{alias: numbers[name] for alias, name in aliases.items()}}
 
 

@@ -19,6 +19,7 @@ from wdspec.spec.language.expressions import (
     find_scaled,
     parse_expression,
 )
+from wdspec.spec.language.making import Tokenize
 from wdspec.spec.language.samples import fields_set_by
 from wdspec.spec.problems import advise_stats
 from wdspec.spec.rules.fields import (
@@ -541,8 +542,16 @@ def measured_fields(composition: Composition) -> Findings:
         packed = batch.pack.fields
         if wholes:  # they may add packed fields, but the cost has to be known
             packed = packed[:1] if batch.cost is None else ()
+        makers = {
+            f"add `labels: labels` to `{recipe.step}` of `{made}`, which makes them of the ids"
+            for _, source in right_sources(composition, "make")
+            for made, recipe in source.make.items()
+            if isinstance(recipe, Tokenize) and recipe.labels is None
+        }
         for name in packed:
-            yield from find(at, (name,), in_expression=False)
+            found = find(at, (name,), in_expression=False)
+            hints = makers if name == "labels" else ()
+            yield from (each._replace(hint=next(iter(hints), each.hint)) for each in found)
 
 
 @rule("E316", keys="pack")
