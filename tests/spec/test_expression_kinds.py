@@ -323,3 +323,43 @@ def test_other_ways_to_write_each_item_have_a_remedy(text, hint):
     with pytest.raises(ExpressionError) as caught:
         parse_expression(text)
     assert hint in caught.value.hint
+
+
+NAMES_IN_QUOTES = {
+    "json.class": 'json["class"]',
+    "json.objects[:].class": 'json.objects[:]["class"]',
+    "json.objects[].class": 'json.objects[:]["class"]',
+    "json.objects[:].class.name": 'json.objects[:]["class"].name',
+    "objects[0].in": 'objects[0]["in"]',
+    "class.from[:].x": 'fields["class"]["from"][:].x',
+    "json.objects[:].my-class": 'json.objects[:]["my-class"]',
+    "seg-map": 'fields["seg-map"]',
+    "json.2d": 'json["2d"]',
+    "json.@id": 'json["@id"]',
+}
+
+
+@pytest.mark.parametrize(("written", "meant"), NAMES_IN_QUOTES.items())
+def test_each_name_of_a_path_that_needs_quotes_is_written_with_them(written, meant):
+    spec = {"dataset": [{"shards": "a.tar", "make": {"new": {"take": written}}}]}
+    [problem] = wdspec.validate(spec)
+    assert f"write `{meant}`" in problem.hint
+    spec["dataset"][0]["make"]["new"]["take"] = meant
+    assert wdspec.validate(spec) == []
+    assert (
+        parse_expression(describe_path(parse_expression(meant).paths[0])).paths
+        == parse_expression(meant).paths
+    )
+
+
+@pytest.mark.parametrize("written", ["json.n - 1", "width/2", "text + title", "5", "-x", "json..x"])
+def test_what_is_no_path_is_not_put_in_quotes(written):
+    [problem] = wdspec.validate({"dataset": [{"shards": "a.tar", "make": {"new": {"take": written}}}]})
+    assert f"write `{written}`" not in problem.hint
+    assert 'write `fields["' not in problem.hint
+
+
+def test_a_word_of_python_within_an_expression_is_put_in_quotes():
+    with pytest.raises(ExpressionError) as caught:
+        parse_expression("'cat' in json.objects[:].class and json.lang == 'de'")
+    assert 'write `json.objects[:]["class"]` for' in caught.value.hint

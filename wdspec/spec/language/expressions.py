@@ -759,16 +759,16 @@ def _parse(text: str) -> ast.Expression:
 
 def _find_hint(text: str) -> str:
     """What to do about text that cannot be parsed: operators of other languages are its most frequent cause."""
-    for path in _PATHS.findall(text):
-        names = path.split(".")
-        words = [keyword.iskeyword(name) and (len(names) > 1 or name not in _WORDS) for name in names]
-        if any(words):
-            first = f'fields["{names[0]}"]' if words[0] else names[0]
-            rest = (
-                f'["{name}"]' if is_word else f".{name}" for name, is_word in zip(names, words, strict=True)
-            )
-            return f"write `{first}{''.join([*rest][1:])}` for `{path}`, as words of Python go in quotes"
-    if (each := _EVERY.sub(r"\1[:]", text)) != text:
+    each = _EVERY.sub(r"\1[:]", text)
+    if (quoted := quote_names(each)) not in ("", each.strip()):
+        return (
+            f"write `{quoted}` for `{text.strip()}`, as words of Python, and names with signs, go in quotes"
+        )
+    for path in _PATHS.findall(each):
+        names = _NAMES.sub("", path).split(".")
+        if any(keyword.iskeyword(name) and (len(names) > 1 or name not in _WORDS) for name in names):
+            return f"write `{quote_names(path)}` for `{path}`, as words of Python go in quotes"
+    if each != text:
         return f"write `{each}`: `[:]` is each item of a list"
     if ";" in text:
         return "`;` separates alternatives in `rename`: write `rename: {field: a;b}`, and `field` here"
@@ -796,8 +796,11 @@ _OTHER_LANGUAGES = {
 """Operators of other languages, and how expressions write them."""
 _WORDS = {"and", "or", "not", "in", "is", "None", "True", "False"}
 """Words of Python in expressions."""
-_PATHS = re.compile(r"""(?:"[^"]*"|'[^']*')|([^\W\d]\w*(?:\.[^\W\d]\w*)*)""")
-"""Names joined by dots, outside of quotes, where it is empty."""
+_PATHS = re.compile(r"""(?:"[^"]*"|'[^']*')|([^\W\d]\w*(?:\.[^\W\d]\w*|\[[^\]]*\])*)""")
+"""Names joined by dots, with what is in brackets, outside of quotes, where it is empty."""
+_NAMES = re.compile(r"\[[^\]]*\]")
+_SIGNED = re.compile(r"(?:[\w$@#:]|-(?=[^\W\d]))+")
+"""A name that may have signs."""
 _EVERY = re.compile(r"([\w\]])\[\*?\]")
 """Each item of a list, in jq and JSONPath."""
 _TOKENS = re.compile(r'"[^"]*"|\'[^\']*\'|\w+|[=<>!&|]+')
@@ -831,12 +834,32 @@ def _sign(op: ast.AST) -> str:
     return _SIGNS[type(op)]
 
 
+def _is_plain(name: str) -> bool:
+    """Whether an expression has a name without quotes."""
+    return name.isidentifier() and not keyword.iskeyword(name)
+
+
+def quote_names(text: str) -> str:
+    """Return a path with quotes around the names that need them: `json.objects[:]["class"]`; "" if it is no path."""
+    found = ""
+    for part in re.findall(r"\[[^\]]*\]|[^.\[]+|\.(?=[.\[]|$)|\[", text.strip()):
+        if part[0] == "[" and part[-1] == "]" and found:
+            found += part
+        elif not _SIGNED.fullmatch(part) or (not found and not re.match(r"[^\W\d]", part)):
+            return ""
+        elif _is_plain(part):
+            found += f".{part}" if found else part
+        else:
+            found += f'["{part}"]' if found else f'fields["{part}"]'
+    return found
+
+
 def describe_path(path: Sequence[str | int]) -> str:
     """Return a path as it is written."""
     first, *rest = path
-    text = f'fields["{first}"]' if "." in str(first) else str(first)
+    text = str(first) if _is_plain(str(first)) else f'fields["{first}"]'
     text += "".join(
-        f".{part}" if isinstance(part, str) and part.isidentifier() else f"[{part!r}]" for part in rest
+        f".{part}" if isinstance(part, str) and _is_plain(part) else f"[{part!r}]" for part in rest
     )
     return f"{BEFORE_MAP}({text})" if isinstance(path, PathBeforeMap) else text
 

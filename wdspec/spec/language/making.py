@@ -34,7 +34,7 @@ from wdspec.spec.language.decoder_options import (
 )
 from wdspec.spec.language.decoders import BY_NAME, draws, split_decoder
 from wdspec.spec.language.effects import FOR_DIGEST, Key, Needs, key_of
-from wdspec.spec.language.expressions import ExpressionError, Path, parse_expression
+from wdspec.spec.language.expressions import ExpressionError, Path, parse_expression, quote_names
 from wdspec.spec.problems import describe, quote
 
 MADE_FILES = "make."
@@ -54,6 +54,8 @@ def read_origin(value: Any) -> Any:
     except ExpressionError as error:
         values.refuse("E203", f"`{text[:60]}` {error.message}", error.hint or hint)
     if parsed.source != "v0":
+        quoted = quote_names(text)
+        hint = f"write `{quoted}`, as names with other signs go in quotes" if quoted else hint
         values.refuse("E203", f"`{text[:60]}` is not a field", hint)
     return text
 
