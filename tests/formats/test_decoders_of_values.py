@@ -159,3 +159,13 @@ def test_an_item_of_a_list_is_named_with_its_place(folder):
         wdspec.SpecError, match=r"decodes bytes, but item 1 of `images` is 'b.jpg', so it would"
     ):
         read(folder, "jsonl", decode={"images": "rgb8"}, rename={"images": "views"})
+
+
+def test_a_decoder_of_references_leads_to_the_field_that_has_the_bytes(folder):
+    (folder / "b.png").write_bytes(b"no image, as nothing decodes it")
+    (folder / "a-0.jsonl").write_text('{"views": ["b.png"], "n": 1}\n')
+    fetch = {"images": {"url": "views", "root": str(folder)}}
+    with pytest.raises(
+        wdspec.SpecError, match=r"item 0 of `views` is 'b.png', so it would have no effect; `images` has"
+    ):
+        read(folder, "jsonl", decode={"views": "rgb8"}, fetch=fetch)

@@ -135,6 +135,77 @@ def test_a_misspelled_object_in_decode_leaves_it_as_bytes(decode: dict[str, str]
 
 
 @pytest.mark.parametrize(
+    ("decode", "hints"),
+    [
+        ({"images": "rgb8"}, ["did you mean `pictures`?"]),
+        ({"images": "json"}, []),  # the references
+        ({"images": "rgb8", "pictures": "rgb8"}, []),
+    ],
+)
+def test_images_are_decoded_in_the_field_that_fetch_makes_not_in_that_of_the_references(
+    decode: dict[str, str], hints: list[str]
+) -> None:
+    fetch = {"pictures": {"url": "images", "root": "s3://bucket/"}}
+    spec = {"dataset": [{"shards": "a.jsonl", "fetch": fetch, "decode": decode}]}
+    assert hints_of(spec, "W448") == hints
+
+
+PICTURES = {"pictures": {"url": "images", "root": "s3://bucket/"}}
+CHAT = {"chat": "messages", "file": "model"}
+
+
+def chat_of(
+    *, fetch: dict[str, Any] = PICTURES, decode: str | None = "rgb8", **options: object
+) -> dict[str, Any]:
+    """A spec of conversations with images."""
+    images = {"image_token": "<image>", "image_length": 4} if "images" in options else {}
+    decoded = {} if decode is None else {"decode": {"pictures": decode}}
+    make = {"ids": {**CHAT, **images, **options}}
+    return {"dataset": [{"name": "web", "shards": "a.jsonl", "fetch": fetch, **decoded, "make": make}]}
+
+
+@pytest.mark.parametrize(
+    ("spec", "hints"),
+    [
+        (chat_of(images="picture"), ["did you mean `pictures`?"]),
+        (chat_of(images=["pictures", "pictuers"]), ["did you mean `pictures`?"]),
+        (chat_of(images="pictures", tools="tools"), []),
+        (chat_of(images="photo"), []),  # perhaps a column
+        (chat_of(images="picture", fetch={"pictures": {"url": "picture", "root": "s3://bucket/"}}), []),
+    ],
+)
+def test_a_misspelled_object_in_a_step_that_may_lack_it_is_a_warning(
+    spec: dict[str, Any], hints: list[str]
+) -> None:
+    assert hints_of(spec, "W448") == hints
+
+
+@pytest.mark.parametrize(
+    ("spec", "hints"),
+    [
+        (
+            chat_of(),
+            ['write `images: pictures`, `image_token: "<image>"` and `image_length` in `make: ids`'],
+        ),
+        (chat_of(images="pictures"), []),
+        (chat_of(decode=None), []),
+        (chat_of(decode="raw"), []),
+        (chat_of(fetch={"other": "url"}), []),
+    ],
+)
+def test_a_chat_names_the_images_that_its_source_fetches(spec: dict[str, Any], hints: list[str]) -> None:
+    assert hints_of(spec, "W495") == hints
+
+
+@pytest.mark.parametrize(
+    ("keys", "count"), [({"images": "pictures"}, 1), ({"images": "pictures", "decode": "raw"}, 0), ({}, 0)]
+)
+def test_images_of_a_chat_are_decoded_also_where_collate_lists_them(keys: dict[str, Any], count: int) -> None:
+    batch = {"size": 4, "collate": {"pictures": "list", "ids": "pad"}}
+    assert len(hints_of(chat_of(**{"decode": None, **keys}) | {"batch": batch}, "W371")) == count
+
+
+@pytest.mark.parametrize(
     ("decode", "way", "keys", "count"),
     [
         ("rgb8+resize=224", {"pad": {"mask": "image_mask"}}, {}, 1),

@@ -496,6 +496,7 @@ ELSEWHERE = {
     "W460": "jobs/test_measured_lengths",
     "E385": "test_tokenizer_files",
     "W461": "test_tokenizer_files",
+    "W495": "test_hints_for_images",
     **dict.fromkeys(("E392", "W453"), "test_requirements"),
     **dict.fromkeys(("E393", "E394", "E396", "W452", "W454"), "policies/"),
     **{code: "policies/" for code in CODES if code.startswith("P")},

@@ -319,7 +319,7 @@ def test_an_image_that_is_null_has_no_placeholder_and_no_tokens(tmp_path: Path) 
     [
         (["a", "b"], 3, r"have 1 placeholder `<\|image_pad\|>` for 2 images; each image needs one"),
         (None, 3, r"have 1 placeholder `<\|image_pad\|>` for 0 images"),
-        ([None], 3, r"have 1 placeholder `<\|image_pad\|>` for 0 images, as 1 of 1 are null"),
+        ([None], 3, r"have 1 placeholder `<\|image_pad\|>` for 0 images, as 1 of 1 in `images` are null"),
         ("a", 0, "`image_length` is a number of tokens, or a list .* this is 0 for 1 image"),
         ("a", [1, 2], r"this is \[1, 2\] for 1 image"),
         ("a", "256", "this is '256'"),

@@ -202,8 +202,42 @@ def test_images_of_a_conversation_become_tokens(tmp_path: Path) -> None:
     make["ids"]["images"] = ["png", "jpg"]
     assert read(load(str(tmp_path / "a.tar"), make), 1)[0]["ids"].tolist() == sample["ids"].tolist()
     make["ids"]["images"] = "jpg"
-    with pytest.raises(FieldError, match=r"have 1 placeholder `<\|image_pad\|>` for 0 images.*field ids"):
+    with pytest.raises(
+        FieldError, match=r"have 1 placeholder `<\|image_pad\|>` for 0 images.*field ids"
+    ) as raised:
         read(load(str(tmp_path / "a.tar"), make), 1)
+    assert "as `jpg` is null in this sample, or missing" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("field", "path", "said"),
+    [
+        (
+            "pictuers",
+            "a.png",
+            "as `pictuers` is null.*; the sample has no field `pictuers`; did you mean `pictures`",
+        ),
+        ("pictures", "b.png", "as `pictures` is null.*; the object that `path` names could not be fetched"),
+        ("pictures", None, "as `pictures` is null in this sample, or missing; each image needs one \\["),
+        (
+            "pictures",
+            ["a.png", "b.png"],
+            "as 1 of 2 in `pictures` are null.*; the object that `path` names could",
+        ),
+    ],
+)
+def test_an_image_that_a_conversation_lacks_is_an_error_that_names_its_field(
+    tmp_path: Path, field: str, path: object, said: str
+) -> None:
+    (tmp_path / "a.png").write_bytes(picture(0))
+    content = [{"type": "image"}] * 2 + [{"type": "text", "text": "What is this?"}]
+    messages = [{"role": "user", "content": content}, {"role": "assistant", "content": "Noise"}]
+    image = {"images": field, "image_token": "<|image_pad|>", "image_length": 2}
+    make = {"ids": {"chat": "messages", **image, **chat_options(tmp_path, "qwen2_5_vl")}}
+    fetch = {"pictures": {"url": "path", "root": str(tmp_path), "missing": "none"}}
+    shards = write_rows(tmp_path, [{"messages": messages, "path": path}])
+    with pytest.raises(FieldError, match=said):
+        read(load(shards, make, fetch=fetch), 1)
 
 
 def test_a_conversation_that_cannot_be_used_is_left_out_and_counted(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from wdspec.fields.extensions import is_reserved
 from wdspec.fields.scale import Numbers
 from wdspec.spec.language.decoders import library
 from wdspec.spec.language.expressions import EACH, MISSING, Path, describe_path
+from wdspec.spec.language.fetching import FetchedObject
 from wdspec.spec.language.making import Recipe
 from wdspec.steps.files import identify_file
 
@@ -96,6 +97,7 @@ class MadeField:
         numbers_of: the random numbers of a field of a sample, if the step draws.
         drawn: the fields of companions, which a sample may not have.
         source: the name of the source.
+        fetch: the fields that it fetches.
     """
 
     def __init__(
@@ -106,8 +108,10 @@ class MadeField:
         numbers_of: NumbersOf | None,
         drawn: Collection[str] = (),
         source: str = "",
+        fetch: Mapping[str, FetchedObject] | None = None,
     ) -> None:
         self.name, self.recipe, self._missing, self._source = name, recipe, missing, source
+        self._fetch = fetch or {}
         self._numbers_of = numbers_of if recipe.draws else None
         self.origins, self._optional, self.in_parts = recipe.origins, recipe.optional, recipe.in_parts
         self.fields = (name, *recipe.results)
@@ -165,6 +169,7 @@ class MadeField:
                     what = f"`make: {self.name}` finds `{describe_path(path)}` in no item of the list"
                     keys = describe_keys(path, {**raw, **(fields or {})})
                     raise FieldError(f"{what}{keys}; correct the path", field=self.name) from error
+            error.message += self._explain_absence(error.message, found, {**raw, **(fields or {})})
             error.at(field=self.name)
             raise
         except Exception as cause:
@@ -228,6 +233,28 @@ class MadeField:
             then = f"{', '.join(others)} and {last} are None" if others else f"{last} is None"
         keys = found.most_common(1)[0][0]
         return f"{what}{f', so {then}' * bool(then)}{keys}{'' if keys.endswith(('?', '`')) else '; correct the path'}"
+
+    def _explain_absence(self, message: str, found: Sequence[Any], fields: Mapping[str, Any]) -> str:
+        """Return why an optional origin that an error names has no value; empty if the data have none, as is allowed.
+
+        Args:
+            found: the values of `origins`.
+            fields: the fields of the sample.
+        """
+        for path, value in zip(self.origins, found, strict=True):
+            if path not in self._optional or f"`{describe_path(path)}`" not in message:
+                continue
+            if value is MISSING and len(path) == 1:
+                return f"; the sample has no field `{path[0]}`{describe_keys(path, fields)}"
+            entry = self._fetch.get(str(path[0]))
+            is_null = value is None or (isinstance(value, list) and None in value)
+            for origin in entry.origins if entry is not None and is_null else ():
+                reference: Any = fields
+                for part in origin:
+                    reference = reference.get(part) if isinstance(reference, Mapping) else None
+                if reference:
+                    return f"; the object that `{describe_path(origin)}` names could not be fetched"
+        return ""
 
     def _lacking(self, path: Path, fields: Mapping[str, Any]) -> FieldError:
         if self._missing == "skip":

@@ -42,7 +42,9 @@ class MakingFields(SampleFields):
         other = cls.__new__(cls)
         other.__dict__.update(fields.__getstate__())
         entries = {
-            name: MadeField(name, made[name], source.missing, numbers_of, source.companions, source.name)
+            name: MadeField(
+                name, made[name], source.missing, numbers_of, source.companions, source.name, source.fetch
+            )
             for name in in_order(made)
         }
         other.made = {field: entry for entry in entries.values() for field in entry.fields}

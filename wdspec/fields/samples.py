@@ -439,11 +439,25 @@ class SampleFields:
         written = f"{{{key}: {decoder}}}" if key else decoder
         function = _INSTEAD.get(type(value), {}).get(kind) if kind else decoder
         how = "" if function else ", with your own function"
+        remedy = f"write `map: {{{name}: {function or 'mylib:decode'}}}`{how}"
+        if len(stored := self._list_bytes(raw)) == 1:
+            remedy = f"`{stored[0]}` has bytes and no decoder: write `decode: {{{stored[0]}: {decoder}}}`"
         error = SpecError(
             f"`decode: {written}` decodes bytes, but {what} is {show_value(value, 40)}, so it would have no effect; "
-            f"write `map: {{{name}: {function or 'mylib:decode'}}}`{how}"
+            f"{remedy}"
         )
         raise add_place(error, raw, name)
+
+    def _list_bytes(self, raw: Mapping[str, Any]) -> list[str]:
+        """The fields of a sample that have bytes, and that nothing decodes."""
+        return [
+            self._names_of(stored)[0][0]
+            for stored in raw
+            for _, value in _first_of(raw[stored])
+            if not is_reserved(stored)
+            and value.__class__ is bytes
+            and self.rules.decoder_of(stored, stored) is None
+        ]
 
     def _lay_out(self, names: tuple[str, ...], fields: Mapping[str, str | None]) -> SampleLayout:
         present = {name: file for name, file in fields.items() if file is not None}

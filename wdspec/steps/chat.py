@@ -78,6 +78,7 @@ class Chat:
         tools: Any = None,
         images: Any = None,
         image_length: Any = 1,
+        images_named: str = "`images`",
     ) -> Tokens:
         """Return the tokens of a conversation.
 
@@ -87,6 +88,7 @@ class Chat:
             tools: JSON schemas of functions that the assistant may call: a list, or its JSON text.
             images: the images of the conversation. The text must have as many placeholders; null items have none.
             image_length: how many tokens stand for an image, or a list with one number for each.
+            images_named: the fields that have the images, for errors.
 
         Raises:
             FieldError: they are no messages, the template does not accept them, or it cannot say what the assistant
@@ -113,7 +115,7 @@ class Chat:
             text = Text(text.text, self._find_answers(whole, tools, text, len(before)))
         ids, has_loss = self._encoder.encode(text)
         labels = ids if self._loss == "all" else np.where(has_loss, ids, IGNORED)
-        return self._with_images(Tokens(ids, labels), images, image_length)
+        return self._with_images(Tokens(ids, labels), images, image_length, images_named)
 
     def _read_tools(self, tools: Any) -> Any:
         if isinstance(tools, str):
@@ -194,7 +196,7 @@ class Chat:
             "before and `{% endgeneration %}` after the answer in the template, or write `loss: last` or `loss: all`"
         )
 
-    def _with_images(self, tokens: Tokens, images: Any, length: Any) -> Tokens:
+    def _with_images(self, tokens: Tokens, images: Any, length: Any, named: str) -> Tokens:
         """Return tokens in which each placeholder stands as often as its image has tokens."""
         if self._image is None:
             return tokens
@@ -202,9 +204,9 @@ class Chat:
         number = count_images(images)
         count = int(places.sum())
         if count != number:
-            why = ", as `images` is null in this sample, or missing" if images is None else ""
+            why = f", as {named} is null in this sample, or missing" if images is None else ""
             if isinstance(images, (list, tuple)) and (lost := len(images) - number):
-                why = f", as {lost} of {len(images)} are null"
+                why = f", as {lost} of {len(images)} in {named} are null"
             raise FieldError(
                 f"the messages have {pluralize(count, 'placeholder')} `{self._image_token}` for "
                 f"{pluralize(number, 'image')}{why}; each image needs one"

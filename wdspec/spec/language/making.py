@@ -559,6 +559,8 @@ class Chat(Recipe):
 
     def call(self, step: Callable[..., Any], found: list[Any], numbers: object) -> Sequence[Any]:
         given: dict[str, Any] = {"image_length": self.image_length}
+        if "images" in self._asked:
+            given["images_named"] = ", ".join(f"`{each}`" for each in self._asked["images"])
         left = iter(found)
         for name, origins in self._asked.items():
             held = [next(left) for _ in origins]

@@ -8,13 +8,14 @@ from collections.abc import Iterable, Iterator
 
 from wdspec.base.errors import did_you_mean
 from wdspec.spec.build import Composition
+from wdspec.spec.language.decoders import makes_media
 from wdspec.spec.language.expressions import ExpressionError, PathBeforeMap, describe_path, parse_expression
 from wdspec.spec.language.fetching import measured_objects, parse_url
 from wdspec.spec.language.making import Chat, behind, names_in
 from wdspec.spec.language.samples import fields_set_by
 from wdspec.spec.problems import list_names
 from wdspec.spec.rules.batches import EXPRESSIONS, list_measures
-from wdspec.spec.rules.fields import all_right_sources
+from wdspec.spec.rules.fields import all_right_sources, decoders_of, image_of
 from wdspec.spec.rules.rule import Finding, Findings, rule
 from wdspec.spec.sources import Draft
 from wdspec.spec.spec import Source
@@ -66,27 +67,66 @@ def _is_place(entry: str) -> bool:
 
 @rule(
     "W448",
-    "a decoder of a field that fetch nearly makes",
-    "`decode` names a field that is nearly one of `fetch`, which has no decoder: its objects would arrive as bytes.",
-    keys="fetch",
+    "a name that is nearly that of a fetched field",
+    "`decode` names a field that is nearly one of `fetch`, which has no decoder, or the field with its references: the "
+    "objects would arrive as bytes. Or an option of a step that samples may lack, such as `images` of `chat`, names a "
+    "field that is nearly one of `fetch` or `make`: the step would find none.",
+    keys="fetch make",
     bad=_ROOTED.replace("fetch: {image:", "decode: {photo: rgb8}, fetch: {photos:"),
     good=_ROOTED.replace("fetch: {image:", "decode: {photos: rgb8}, fetch: {photos:"),
 )
 def misspelt_objects(composition: Composition) -> Findings:
-    """Fields in `decode` whose name is nearly that of an object without a decoder."""
-    for leaf, source, _ in _fetching(composition, "decode", "extensions", "rename", "make"):
-        names = {
-            *source.fetch,
-            *source.rename,
-            *(source.extensions or ()),
-            *(source.make and source.made_names),
-        }
+    """Fields in `decode` and in steps whose name is nearly that of another one."""
+    keys = ("fetch", "decode", "extensions", "rename", "make", "lookup", "join", "tags")
+    for leaf, source in all_right_sources(composition, *keys):
         decoded = {} if source.decode is None else source.decode.fields
         bare = [name for name in source.fetch if name not in decoded]
+        read = {str(path[0]): name for name in source.fetch for path in source.fetch[name].origins}
+        known = {*source.fetch, *source.rename, *(source.extensions or ()), *source.made_names}
         for name in decoded if bare else ():
-            if name not in names and (hint := did_you_mean(name, bare, 0.8)):
+            meant = read[name] if name in read and makes_media(decoded[name]) else name
+            hint = did_you_mean(meant, bare, 0.8)
+            if name not in known and hint:
                 message = f"`decode` names `{name[:60]}`, but `{leaf.name}` fetches {list_names(bare)}"
                 yield Finding(locate(leaf.node.value_or_self("decode"), (name,)), message, hint)
+        columns = {name for each in source.lookup for name in each.names}
+        columns |= {name for each in source.join for name in each.names}
+        known |= {*decoded, *source.tags, *source.companions, *columns, *read}
+        for made, recipe in source.make.items():
+            others = sorted({*source.fetch, *source.made_names} - {made, *recipe.results})
+            for path in sorted(recipe.optional, key=str):
+                name = str(path[0])
+                if name not in known and (hint := did_you_mean(name, others, 0.8)):
+                    message = f"`{recipe.step}` names `{name[:60]}`, but `{leaf.name}` makes {list_names(others, 8)}"
+                    yield Finding(locate(leaf.node.value_or_self("make"), (made,)), message, hint)
+
+
+@rule(
+    "W495",
+    "fetched images that the conversation leaves out",
+    "The source fetches images and decodes them, and `chat` makes the tokens of the conversation, but no `chat` names "
+    "the images. Each placeholder is then one token, or the letters of its text, and the model does not know which "
+    "image belongs where.",
+    keys="fetch make",
+    bad=_ROOTED.replace(
+        "shards: a.tar,", "shards: a.tar, decode: {image: rgb8}, make: {ids: {chat: json, file: model}},"
+    ),
+    good=_ROOTED.replace(
+        "shards: a.tar,",
+        "shards: a.tar, decode: {image: rgb8}, make: {ids: {chat: json, file: model, images: image, "
+        'image_token: "<image>", image_length: 256}},',
+    ),
+)
+def images_without_tokens(composition: Composition) -> Findings:
+    """Steps `chat` without images in sources that fetch some, and decode them."""
+    for _, source, node in _fetching(composition, "decode", "make", "rename"):
+        chats = [(name, step) for name, step in source.make.items() if isinstance(step, Chat)]
+        images = [name for name in source.fetch if any(map(image_of, decoders_of(source, name)))]
+        if images and chats and not any(step.images for _, step in chats):
+            name, field = chats[0][0], images[0]
+            hint = f'write `images: {field}`, `image_token: "<image>"` and `image_length` in `make: {name}`'
+            message = f"`chat` of `{source.name}` names no images, and `fetch` makes {list_names(images)}"
+            yield Finding(node.key_or_self(field), message, hint)
 
 
 @rule("E310", keys="secure")

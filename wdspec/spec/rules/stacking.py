@@ -12,7 +12,7 @@ from typing import NamedTuple
 from wdspec.spec.build import Composition
 from wdspec.spec.language.decoder_options import GEOMETRY, option_values
 from wdspec.spec.language.decoders import BY_NAME, RAW, ImageSpec, split_decoder
-from wdspec.spec.language.making import Crop
+from wdspec.spec.language.making import Chat, Crop
 from wdspec.spec.rules.fields import (
     MAGIC,
     decoders_of,
@@ -175,11 +175,14 @@ def _list_fetched_bytes(source: Source, spec: Spec) -> list[str]:
     kept = {name for entry in spec.to_tuple or spec.fields or () for name in entry.split(";")}
     written = {} if source.decode is None else source.decode.fields
     new_names = {old: new for new, olds in source.rename.items() for old in olds}
+    steps = (step for step in source.make.values() if isinstance(step, Chat) and step.images)
+    of_chats = {str(path[0]) for step in steps for path in step.optional}
     return [
         name
         for name in source.fetch
         if not kept or new_names.get(name, name) in kept or any(map(MAGIC.intersection, kept))
-        if not {name, new_names.get(name)} & written.keys() and not _is_collated(name, source, spec)
+        if not {name, new_names.get(name)} & written.keys()
+        if name in of_chats or not _is_collated(name, source, spec)
         if not any(decoders_of(source, new_names.get(name, name)))
     ]
 
