@@ -421,8 +421,32 @@ def test_samples_whose_objects_are_lost_are_left_out_by_their_keys():
     spec = {"dataset": [{"name": "a", "shards": "a.tar", "fetch": fetch}], **TRAINING}
     [problem] = [problem for problem in wdspec.validate(spec) if problem.code == "W410"]
     assert problem.hint.startswith(
-        "leave out the keys that `check` lists by `exclude`, or leave out `__mask__`"
+        "write `missing: none`; or leave out samples that name no object by `where: default(txt, none) != none` with "
+        "`stats`, and the keys of lost objects, which `check` lists, by `exclude`, or leave out `__mask__`"
     )
+
+
+def test_samples_without_a_reference_and_those_of_lost_objects_leave_no_place_after_the_remedies_of_w410(
+    tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    images = [["a"], None, ["b"], ["a"], ["lost"], [], ["b", "a"], None]
+    rows = ({"__key__": str(at), "images": each} for at, each in enumerate(images))
+    (tmp_path / "a.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    for name in "ab":
+        (tmp_path / name).write_text(name)
+    fetch = {"pictures": {"url": "images", "root": str(tmp_path), "missing": "skip"}}
+    source = {"name": "a", "shards": str(tmp_path / "a.jsonl"), "fetch": fetch}
+    batch = {"size": 1, "collate": {"pictures": "list", "images": "list"}}
+    spec = {"dataset": [source], "batch": batch, "epoch": {"pass": "drop", "reshuffle": True}}
+    [problem] = [problem for problem in wdspec.validate(spec) if problem.code == "W410"]
+    source["where"] = problem.hint.partition("where: ")[2].partition("`")[0]
+    source["exclude"] = ["4"]
+    (tmp_path / "spec.yaml").write_text(json.dumps({**spec, "stats": "s.json"}))
+    assert not CliRunner().invoke(stats, ["spec.yaml", "--jobs", "0"]).exit_code
+    with wdspec.loader("spec.yaml", num_workers=0) as loader:
+        found = [(batch["__key__"][0], bool(batch["__mask__"][0])) for batch in loader]
+    assert sorted(found) == [("0", True), ("2", True), ("3", True), ("5", True), ("6", True)]
 
 
 def test_a_source_that_cannot_be_shuffled_is_warned_about():

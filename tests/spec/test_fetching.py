@@ -202,10 +202,50 @@ def test_a_chat_with_images_is_measured_by_its_text_and_the_number_of_images():
     fetch = {"pictures": {**ROOT, "url": "json.images"}}
     [(code, message)] = problems(fetch, source=source, batch={"pack": pack})
     assert code == "E367"
-    cost = message.partition("write `cost: ")[2].rstrip("`")
+    cost = message.partition("write `cost: ")[2].partition("`")[0]
     assert cost == "text_ids.length + 3 * json.images.length"
+    assert "but `image_length`, `image_token`, `images`, `labels`, and" in message
     source["make"]["text_ids"] = {"chat": "messages", "file": "t"}
     assert problems(fetch, source=source, batch={"pack": pack, "cost": cost}) == []
+
+
+@pytest.mark.parametrize(
+    ("missing", "where", "meant"),
+    [
+        ("error", "ids.length <= 64", "text_ids.length + 3 * json.images.length <= 64"),
+        ("none", "ids.length <= 64", "text_ids.length + 3 * default(json.images.length, 0) <= 64"),
+        ("skip", "json.n > 0 and ids.length < 9", "json.n > 0 and (text_ids.length + 3 * default("),
+    ],
+)
+def test_chats_with_images_are_selected_by_their_text_and_the_number_of_images(missing, where, meant):
+    chat = {"chat": "messages", "file": "t", "labels": "labels", "images": "pictures", "image_token": "<i>"}
+    source = {"make": {"ids": {**chat, "image_length": 4}}, "decode": {"pictures": "rgb8"}, "where": where}
+    fetch = {"pictures": {**ROOT, "url": "json.images", "missing": missing}}
+    [(code, message)] = problems(fetch, source=source)
+    assert code == "E367"
+    assert f"write `where: {meant}" in message
+    source["where"] = message.partition("write `where: ")[2].partition("`")[0]
+    source["make"]["text_ids"] = {"chat": "messages", "file": "t"}
+    assert problems(fetch, source=source) == []
+
+
+def test_a_chat_with_images_that_pad_cuts_is_warned_about_unless_it_is_selected_by_its_length():
+    chat = {"chat": "messages", "file": "t", "labels": "labels", "images": "jpg", "image_token": "<i>"}
+    source = {"shards": "a.tar", "decode": "rgb8", "make": {"ids": {**chat, "image_length": 4}}}
+
+    def found(pad, **keys):
+        collate = {"ids": {"pad": pad}, "labels": {"pad": {"value": -100, **pad}}}
+        spec = {"dataset": [{**source, **keys}], "batch": {"size": 4, "collate": collate}}
+        return [each.hint for each in wdspec.validate(spec) if each.code == "W496"]
+
+    assert found({"limit": 16}) == found({"length": 16}) == ["write `where: ids.length <= 16`"]
+    assert found({"limit": 16}, where="ids.length <= 16") == []
+    assert found({"multiple": 16}) == []
+    source["make"] = {"ids": {"chat": "messages", "file": "t", "labels": "labels"}}
+    assert found({"limit": 16}) == []
+    source["make"] = {"ids": {**chat, "images": "pictures", "image_length": 4}}
+    [hint] = found({"limit": 16}, fetch={"pictures": {**ROOT, "url": "json.images"}})
+    assert "write `where: text_ids.length + 3 * json.images.length <= 16`" in hint
 
 
 def test_hints_name_the_length_of_a_list_of_references():

@@ -507,7 +507,7 @@ ELSEWHERE = {
     "E016": "test_hostile_specs",
     "E104": "test_loading",
     "E403": "test_locks",
-    **dict.fromkeys(("E365", "E366", "E367", "E387"), "test_fetching"),
+    **dict.fromkeys(("E365", "E366", "E367", "E387", "W496"), "test_fetching"),
     **dict.fromkeys(("E372", "E373", "E374", "E375", "E376", "W430", "W431"), "test_companions"),
     "E113": "test_loading",
     "E310": "test_loading",

@@ -9,7 +9,13 @@ from collections.abc import Iterable, Iterator
 from wdspec.base.errors import did_you_mean
 from wdspec.spec.build import Composition
 from wdspec.spec.language.decoders import makes_media
-from wdspec.spec.language.expressions import ExpressionError, PathBeforeMap, describe_path, parse_expression
+from wdspec.spec.language.expressions import (
+    ExpressionError,
+    PathBeforeMap,
+    describe_path,
+    parse_expression,
+    paths_read_by,
+)
 from wdspec.spec.language.fetching import measured_objects, parse_url
 from wdspec.spec.language.making import Chat, behind, names_in
 from wdspec.spec.language.samples import fields_set_by
@@ -129,6 +135,47 @@ def images_without_tokens(composition: Composition) -> Findings:
             yield Finding(node.key_or_self(field), message, hint)
 
 
+_CUT = (
+    "batch: {{size: 4, collate: {{ids: {0}}}}}\ndataset:\n  - shards: a.tar\n    make:\n"
+    '      ids: {{chat: json, file: model, images: jpg, image_token: "<image>", image_length: 256}}\n'
+)
+
+
+@rule(
+    "W496",
+    "conversations with images that are cut",
+    "`limit` and `length` of `pad` cut the end of a conversation. That may leave fewer tokens than its images need, "
+    "for which a model raises an error, or no token with a loss. Select the conversations that are short enough by "
+    "`where`.",
+    keys="make",
+    bad=_CUT.format("{pad: {limit: 2048}}"),
+    good=_CUT.format("pad"),
+)
+def cut_images(composition: Composition) -> Findings:
+    """Tokens and labels of conversations with images that `collate` cuts."""
+    batch = composition.spec.batch
+    ways = {} if batch is None or batch.collate is None else batch.collate.fields
+    limits = {name: way.padding.limit or way.padding.length for name, way in ways.items() if way.padding}
+    seen = set[str]()
+    for _, source in all_right_sources(composition, "fetch", "make", "where") if any(limits.values()) else ():
+        read = paths_read_by(source.where, composition.spec.costs)
+        measured = [source.make.get(str(path[0])) for path in read if path[-1] == "length"]
+        for made, step in () if any(isinstance(each, Chat) for each in measured) else source.make.items():
+            names = {made, step.labels} if isinstance(step, Chat) and step.images else set()
+            found = sorted(
+                name for name in names if name is not None and limits.get(name) and name not in seen
+            )
+            if found:
+                seen.update(found)
+                limit, node = limits[found[0]], composition.top.value_or_self("batch")
+                is_fetched = not source.fetch.keys().isdisjoint(names_in(step))
+                measuring = _measure_chat(made, source) if is_fetched else None
+                step_first, length, single = measuring or ("", f"{made}.length", "")
+                hint = f"{step_first}{', and ' * bool(step_first)}write `where: {length} <= {limit}`{single}"
+                what = f"`pad` cuts conversations of more than {limit} tokens, and the tokens of their images"
+                yield Finding(locate(node, ("collate", found[0])), what, hint)
+
+
 @rule("E310", keys="secure")
 def references_without_root(composition: Composition) -> Findings:
     """Objects without a root, with WDS_SECURE."""
@@ -229,17 +276,15 @@ def objects_in_expressions(composition: Composition) -> Findings:
         set_by = fields_set_by(source.map, source.tags, later)
         of = None if source.subset is None else source.subset.of
         early = [("where", source.where), ("keys_of", source.keys_of), ("subset", of)]
-        texts: list[tuple[Node, str, frozenset[str]]] = [
-            (leaf.node.value_or_self(key), text, frozenset()) for key, text in early if text
-        ]
+        texts = [(leaf.node.value_or_self(key), text, key) for key, text in early if text]
         for key, entries in (("join", source.join), ("lookup", source.lookup)):
             on = (str(each.on) for each in entries if each.on not in (None, "__key__"))
-            texts += [(leaf.node.value_or_self(key), text, frozenset()) for text in on]
-        texts += [(locate(node, (name,)), text, frozenset()) for name, text in _texts_of(source)]
-        for at, text, from_map in texts:
-            yield from _find_late(at, text, late, from_map, source, spec.costs)
+            texts += [(leaf.node.value_or_self(key), text, key) for text in on]
+        texts += [(locate(node, (name,)), text, "fetch") for name, text in _texts_of(source)]
+        for at, text, key in texts:
+            yield from _find_late(at, text, late, frozenset(), source, spec.costs, key)
         for at, text in measures:
-            yield from _find_late(at, text, late, set_by, source, spec.costs, has_headers=True)
+            yield from _find_late(at, text, late, set_by, source, spec.costs, "cost", has_headers=True)
 
 
 def _texts_of(source: Source) -> Iterator[tuple[str, str]]:
@@ -255,11 +300,13 @@ def _find_late(
     from_map: frozenset[str],
     source: Source,
     named: dict[str, str],
+    key: str,
     has_headers: bool = False,
 ) -> Findings:
     """Find what an expression reads of objects too early.
 
     Args:
+        key: what the expression is written for.
         has_headers: whether the headers of images are read before it is evaluated.
     """
     try:
@@ -291,25 +338,44 @@ def _find_late(
         hint = "use a value that the samples have instead" + (f", such as `{column}`" if column else "")
         if has_headers and own is not None and path[1:] == ("length",) and form is None:
             hint += f"; of an image, `{name}.pixels`, `{name}.width` and `{name}.height` are known"
-        hint = _measure_chat(name, source) or hint
+        if (measuring := _measure_chat(name, source)) is not None:
+            step, length, single = measuring
+            written = rf"(?<![\w.]){re.escape(describe_path(path))}(?!\w)"
+            tokens = length if re.match(rf"{written}\s*([<>]|$)", text) else f"({length})"
+            parts = re.split(written, text)
+            new = tokens.join(parts) if len(parts) > 1 else length
+            hint = f"{step}, and write `{key}: {new}`{single}"
         yield Finding(at, f"`{describe_path(path)}` is known only when the object is fetched", hint)
 
 
-def _measure_chat(name: str, source: Source) -> str:
-    """How to measure a chat by its text and the number of its images; empty if the field is none."""
+def _measure_chat(name: str, source: Source) -> tuple[str, str, str] | None:
+    """Return how to measure the tokens of a chat before its images are fetched: the step to add, the expression, and
+    what differs for single images.
+
+    Args:
+        name: the field with its tokens or labels; None is returned for others.
+    """
     for made, each in source.make.items():
         if isinstance(each, Chat) and each.images and name in (made, each.labels):
             images = (each.images,) if isinstance(each.images, str) else each.images
-            urls = [parse_url(entry.url).paths[0] for key, entry in source.fetch.items() if key in images]
-            size, cost = each.image_length, ["text_ids.length"]
-            cost += (
-                [size]
-                if isinstance(size, str)
-                else [f"{size - 1} * {describe_path(url)}.length" for url in urls]
-            )
-            return (
+            cost, size, single = ["text_ids.length"], each.image_length, ""
+            if isinstance(size, str):
+                cost, size = [*cost, size], 1
+            for key in images if size > 1 else ():
+                if (entry := source.fetch.get(key)) is None:
+                    cost.append(f"{size - 1}")
+                    continue
+                written = describe_path(parse_url(entry.url).paths[0])
+                may_lack = (entry.missing or source.missing) != "error"
+                number = f"default({written}.length, 0)" if may_lack else f"{written}.length"
+                one = f"(default({written}, none) != none)" if may_lack else "1"
+                cost.append(f"{size - 1} * {number}")
+                single = f"; where a sample has one image, not a list, `{one}` in place of `{number}`"
+            left_out = [key for key in each.model_fields_set if key.startswith(("image", "labels", "loss"))]
+            step = (
                 f"measure its text, and the number of its images: add `text_ids: {{chat: {each.chat}, …}}` to `make`, "
-                "with the same options without `images` and `labels`, and, if the images are lists, write `cost: "
-                f"{' + '.join(cost)}`"
+                f"with the same options but {list_names(sorted(left_out), 9)}, and `allow_special: true` if the "
+                f"messages have `{each.image_token}` as text"
             )
-    return ""
+            return step, " + ".join(cost), single
+    return None

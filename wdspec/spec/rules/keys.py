@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 
 from wdspec.spec.build import Composition
+from wdspec.spec.language.expressions import EACH, describe_path
+from wdspec.spec.language.fetching import parse_url
 from wdspec.spec.language.values import MASK
 from wdspec.spec.problems import advise_stats, list_names
 from wdspec.spec.rules.rule import Finding, Findings, rule
@@ -159,7 +161,7 @@ def _reads_values(source: Source, key: str) -> bool:
     "`__mask__` is false, so batches have fewer real samples than their size, and a loss that ignores `__mask__` "
     "counts copies. Drop these samples by `where`, which `wdspec stats` counts, or when the shards are written. "
     "Whether an object exists is only known when it is read: `wdspec check` lists the samples whose objects are lost, "
-    "and `exclude` leaves out their keys.",
+    "and `exclude` leaves out their keys. It does not list those that name no object, which `where` leaves out.",
     keys="reshuffle",
     bad="epoch: {pass: drop, reshuffle: true}\ndataset:\n  - {shards: a.tar, select: 'lib:is_good'}\n",
     good="epoch: {pass: drop, reshuffle: true}\ndataset:\n  - {shards: a.tar}\n",
@@ -173,10 +175,21 @@ def late_drops(composition: Composition) -> Findings:
             message = f"the samples that {shown} drops leave padding in batches of an epoch with `reshuffle`"
             if "make" in found:
                 message += "; these are texts without tokens, unless the tokenizer adds some, such as `[CLS]`"
-            earlier = "leave out the keys that `check` lists by `exclude`" if found == ["fetch"] else ""
-            earlier = earlier or "use `where` with `stats`"
+            earlier = _leave_out_objects(source) if found == ["fetch"] else "use `where` with `stats`"
             hint = f"{earlier}, or leave out `__mask__` samples in the loss, as `SpecTrainer` does"
             yield Finding(leaf.node.key_or_self(found[0].split(".")[0]), message, hint)
+
+
+def _leave_out_objects(source: Source) -> str:
+    """How to leave out samples without a reference, and those whose object is lost, before they have a place."""
+    urls = [each.url for each in source.fetch.values() if (each.missing or source.missing) == "skip"]
+    paths = [path for url in urls for path in parse_url(url).paths]
+    roots = dict.fromkeys(path[: path.index(EACH)] if EACH in path else path for path in paths)
+    tests = " and ".join(f"default({describe_path(root)}, none) != none" for root in roots)
+    return (
+        f"write `missing: none`; or leave out samples that name no object by `where: {tests}` with `stats`, and the "
+        "keys of lost objects, which `check` lists, by `exclude`"
+    )
 
 
 @rule(
