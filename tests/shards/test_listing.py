@@ -149,6 +149,12 @@ def test_a_glob_without_a_listing_is_an_error_with_a_remedy(tmp_path):
             ShardError,
             "no shards among the 1 entries of the directory `.*/empty/`: .*tar.zst, .tar.zstd; for other names",
         ),
+        (
+            "loose/",
+            ShardError,
+            "no shards among the 2 entries of the directory `.*/loose/`, but images or recordings; make shards of its "
+            "files by `wdspec create .*/loose/ -o 'train-%06d.tar' --maxsize 1GB --shuffle 1`",
+        ),
         ("@missing.txt", MissingShardError, "no such file: `.*` has no `missing.txt`"),
         ("@", UrlError, "write the name of a text file"),
         ("@sub/", UrlError, "write the name of a text file"),
@@ -158,6 +164,8 @@ def test_a_glob_without_a_listing_is_an_error_with_a_remedy(tmp_path):
 )
 def test_a_location_without_shards_is_an_error_that_names_the_source(folder, pattern, kind, message):
     touch(folder, "empty/readme.md")
+    touch(folder, "loose/1.JPG")
+    touch(folder, "loose/1.json")
     with pytest.raises(kind, match=message) as caught:
         texts_of(pattern, folder)
     assert caught.value.place["source"] == "pages"

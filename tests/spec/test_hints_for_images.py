@@ -198,6 +198,34 @@ def test_a_chat_names_the_images_that_its_source_fetches(spec: dict[str, Any], h
 
 
 @pytest.mark.parametrize(
+    ("length", "hint"),
+    [
+        ("2x2", "write the product: `image_length: 4`"),
+        ("256 tokens", "write a number: `256`"),
+        ("json.n", None),
+    ],
+)
+def test_a_number_of_tokens_in_another_form_is_no_name_that_lacks_quotes(
+    length: str, hint: str | None
+) -> None:
+    spec = chat_of(images="pictures")
+    spec["dataset"][0]["make"]["ids"]["image_length"] = length
+    assert hints_of(spec, "E203") == ([] if hint is None else [hint])
+
+
+@pytest.mark.parametrize("fields", [None, "pictures ids"])
+def test_the_mask_of_a_padded_field_is_an_option_of_it_and_no_field_to_pad(fields: str | None) -> None:
+    collate: dict[str, Any] = {"pictures": "list", "ids": "pad", "attention_mask": "pad"}
+    spec = {**chat_of(images="pictures"), "batch": {"size": 4, "collate": collate}}
+    spec["dataset"][0]["extensions"] = "messages images"
+    spec |= {} if fields is None else {"fields": fields}
+    [hint] = hints_of(spec, "E316")
+    assert hint.startswith("write `ids: {pad: {mask: attention_mask}}`")
+    spec["batch"] = {"size": 4, "collate": {"pictures": "list", "ids": {"pad": {"mask": "attention_mask"}}}}
+    assert hints_of(spec, "E316") == []
+
+
+@pytest.mark.parametrize(
     ("keys", "count"), [({"images": "pictures"}, 1), ({"images": "pictures", "decode": "raw"}, 0), ({}, 0)]
 )
 def test_images_of_a_chat_are_decoded_also_where_collate_lists_them(keys: dict[str, Any], count: int) -> None:

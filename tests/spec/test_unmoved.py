@@ -141,6 +141,7 @@ def test_the_remedy_takes_the_boxes_from_the_crop(decode: str) -> None:
     if decode != "rgb8":
         spec["fields"][0] = "png"
     [hint] = [each.hint for each in check(spec)[1] if each.code == "W530"]
+    assert ("; write `box_format: xywh` or" in hint) == ("boxes: {" in hint)
     del source["make"]["boxes"]
     if decode == "rgb8":
         option = re.findall(r"add `(.*?)` to", hint)[0]

@@ -14,7 +14,7 @@ from wdspec.base.amounts import number
 from wdspec.spec.language.expressions import find_thresholds
 from wdspec.spec.language.selection import describe_fraction
 from wdspec.spec.rules.rule import rule
-from wdspec.spec.rules.unmoved import find_taken, write_crop
+from wdspec.spec.rules.unmoved import ADVICE_ON_FORMATS, find_taken, write_crop
 from wdspec.spec.spec import Spec
 
 OfSources = Mapping[str, Values]
@@ -134,6 +134,7 @@ def boxes_that_stay(spec: Spec, staying: Mapping[str, StayingBoxes]) -> Advices:
             step = write_crop(found.image, found.decoder, option)
             hint = f"write `make: {{{image}: {step}}}` in place of these options"
         hint += f", and deliver `{image}` and `{new}` by `fields`, without `{holder}`"
+        hint += ADVICE_ON_FORMATS * (found.kind == "boxes")
         yield Advice(message, hint, source)
 
 

@@ -24,6 +24,7 @@ from wdspec.base.errors import ShardError, UrlError, UsageError, WdspecError, wa
 from wdspec.base.redaction import redact
 from wdspec.formats.compression import TAR_SUFFIXES
 from wdspec.formats.mds_index import read_index
+from wdspec.spec.language.decoders import BY_NAME, FORMAT_OF
 from wdspec.spec.spec import Source
 from wdspec.storage.environment import Resolution
 from wdspec.storage.storage import Storage
@@ -107,6 +108,10 @@ def _rewriting_error(resolution: Resolution) -> ShardError:
     )
 
 
+_MEDIA = frozenset({*FORMAT_OF, *BY_NAME["audio"].extensions, *BY_NAME["video"].extensions})
+"""Suffixes of images, recordings and videos."""
+
+
 def _describe_no_match(root: str, tail: str) -> str:
     if urls.lance_url(tail) is not None:
         return (
@@ -122,6 +127,12 @@ def _describe_no_match(root: str, tail: str) -> str:
         return (
             f"no shards {where} the directory `{root}`, but folders; for shards in these write `**/*.tar`, and to make "
             "shards from the files of a folder for each class, `wdspec create FOLDER -o OUTPUT --classes`"
+        )
+    names = os.listdir(root) if os.path.isdir(root) else []
+    if any(name.lower().rpartition(".")[2] in _MEDIA for name in names):
+        return (
+            f"no shards {where} the directory `{root}`, but images or recordings; make shards of its files by `wdspec "
+            f"create {root} -o 'train-%06d.tar' --maxsize 1GB --shuffle 1`"
         )
     return (
         f"no shards {where} the directory `{root}`: the names of shards end in {', '.join(TAR_SUFFIXES)}; for other "

@@ -7,6 +7,7 @@ it is made from. A step is a model here, which names its function in `wdspec/ste
 from __future__ import annotations
 
 import datetime
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, NoReturn, get_args
@@ -429,6 +430,14 @@ Loss = Annotated[str, BeforeValidator(_one_of(LOSSES, "loss")), WithJsonSchema({
 def read_length(value: Any) -> Any:
     """Read a number of tokens, or the field that has it."""
     is_text = isinstance(value, str) and not values.INTEGER_TEXT.fullmatch(value)
+    if is_text and re.fullmatch(r"\s*\d.*", value):
+        sides = [int(side) for side in re.findall(r"\d+", value)]
+        hint = (
+            f"write the product: `image_length: {math.prod(sides)}`"
+            if len(sides) > 1
+            else "write a number: `256`"
+        )
+        values.refuse("E203", f"{quote(value)} is not a number of tokens, nor a field", hint)
     number = read_origin(value) if is_text else values.read_integer(value)
     if not is_text and number < 1:
         values.refuse(

@@ -630,7 +630,17 @@ def batched_fields(composition: Composition) -> Findings:
         sources = right_sources(composition, "extensions", "rename", "map", "tags")
     at = locate(composition.top.entries["batch"].value, ("collate",))
     collated = {} if spec.batch.collate is None else spec.batch.collate.fields
-    yield from find_unknown(at, collated, known, sources)
+    for name, way in collated.items():
+        padded = [
+            each
+            for each, other in collated.items()
+            if other.padding and not other.padding.added and each != name
+        ]
+        ids = next((each for each in padded if each.endswith("ids")), next(iter(padded), "input_ids"))
+        for found in find_unknown(at, [name], known, sources):
+            is_mask = way.padding is not None and "mask" in name
+            hint = f"write `{ids}: {{pad: {{mask: {name}}}}}`, which adds it to the batch, and remove it here"
+            yield found._replace(hint=hint) if is_mask else found
 
 
 @rule(

@@ -45,6 +45,9 @@ def write_crop(image: str, decoder: str, option: str) -> str:
     return f"{{crop: {image}, size: {size}{flip}, {option}}}"
 
 
+ADVICE_ON_FORMATS = "; write `box_format: xywh` or `cxcywh` with it, unless boxes are two corners (`xyxy`)"
+
+
 def find_taken(spec: Spec, source: Source) -> tuple[str, str, str] | None:
     """Find boxes that `take` delivers beside a moved image: their field, what was seen, and what to do."""
     asked = {name for entry in spec.to_tuple or spec.fields or () for name in entry.split(";")}
@@ -71,6 +74,7 @@ def find_taken(spec: Spec, source: Source) -> tuple[str, str, str] | None:
                 written = write_crop(image, decoder, option)
                 do = f"remove these options, or replace them and `make: {{{new}: …}}` by `make: {{image: {written}}}`, "
                 do += f"and deliver `image` and `{new}`"
+            do += ADVICE_ON_FORMATS * (kind is BOXES)
             return new, f"`{decoder or 'crop'}` flips or crops `{image}`, but `{new}` stays as it is", do
     return None
 
