@@ -676,3 +676,29 @@ def test_shares_of_samples_are_compared_with_those_of_tokens(books: int | None, 
             "the share of `books`, 2.0%, is one of samples: it has about 4.9% of the tokens"
             in found[0].message
         )
+
+
+@pytest.mark.parametrize(
+    ("at", "epoch", "is_found"),
+    [
+        (200_000, {"tokens": 100_000}, True),  # 1,100 epochs of about 182 samples
+        (15_000, {"tokens": 100_000}, False),
+        ({"tokens": 15_000_000}, {"tokens": 100_000}, False),  # 150 epochs
+        ({"tokens": 150e9}, {"tokens": 100_000}, True),
+        ({"batches": 20_000}, {"batches": 100}, False),
+        ({"batches": 20_000_000}, {"batches": 100}, True),
+    ],
+)
+def test_a_step_after_very_many_epochs_is_doubted(at: Any, epoch: dict[str, Any], is_found: bool) -> None:
+    sources = [dict(each, weight=None) for each in PACKED["dataset"]]
+    mix = {"shares_in": "tokens", "schedule": [SCHEDULE[0], SCHEDULE[1] | {"at": at}]}
+    found = [each.message for each in check(PACKED | {"dataset": sources, "mix": mix, "epoch": epoch})[1]]
+    assert any("which is after more than" in each for each in found) is is_found
+
+
+def test_a_step_in_samples_is_compared_with_an_epoch_of_samples() -> None:
+    for at, codes in ((2_000_000, []), (20_000_000, ["W492"])):
+        steps = [SCHEDULE[0], SCHEDULE[1] | {"at": at}]
+        sources = [{"name": name, "shards": f"{name}.tar"} for name in ("web", "books")]
+        spec = {"dataset": sources, "mix": {"schedule": steps}, "epoch": 1000, "batch": {"global_size": 10}}
+        assert [code for code in warnings_of(spec) if code == "W492"] == codes

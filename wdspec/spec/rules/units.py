@@ -9,10 +9,10 @@ from wdspec.base.amounts import size as show_size
 from wdspec.spec.build import Composition
 from wdspec.spec.language.decoders import split_decoder
 from wdspec.spec.problems import list_names
-from wdspec.spec.rules.batches import least_global_batch
+from wdspec.spec.rules.batches import epoch_samples, least_global_batch
 from wdspec.spec.rules.rule import Finding, Findings, rule
 from wdspec.spec.rules.safety import decoder_names
-from wdspec.spec.tree import MapNode, Node, Scalar, scalars
+from wdspec.spec.tree import MapNode, Node, Scalar, locate, scalars
 from wdspec.urls.urls import scheme_of
 
 LEAST_TEMPERATURE = 0.5
@@ -21,6 +21,10 @@ MOST_TIMEOUT = 3600
 MOST_LANES = 256
 EARLIEST = 0.005
 """A step of a schedule before this part of an epoch is probably a number of batches."""
+MOST_EPOCHS = 10_000
+"""A step of a schedule after more epochs is probably a slip."""
+MOST_EPOCHS_OF_SAMPLES = 100
+"""The same for a step in samples, if the spec counts tokens."""
 MOST_RANKS = 8
 """Ranks that may share a cache; with more, each machine reads a part of the shards in a pass."""
 
@@ -118,6 +122,45 @@ def _find_batch(composition: Composition, node: Scalar, size: int) -> Findings:
     if batches and at <= batches and at % size and at < size * batches * EARLIEST:
         message = f"`at: {node.written}` counts samples: this is batch {at // size:,} of {batches:,}"
         yield Finding(node, message, f"for batch {at:,}, write `at: {at * size}`")
+
+
+@rule(
+    "W492",
+    "a step of a schedule after very many epochs",
+    "`at` counts samples. Where epochs and batches count tokens, a number of tokens without its unit is hundreds of "
+    "times as many tokens, so that the shares never change: there is a warning from 100 epochs on. In the unit of the "
+    "epoch, there is one from 10,000 epochs on. Epochs of tokens are compared if the mean lengths are known (`stats`). "
+    "Loading a spec gives this warning, too.",
+    keys="schedule",
+    bad="epoch: {tokens: 1e6}\nbatch: {pack: {fields: ids, length: 512}}\n"
+    "mix: {shares_in: tokens, schedule: [{at: 0, shares: {a: 1, b: 1}}, {at: 2_000_000, shares: {b: 1, a: 9}}]}\n"
+    "dataset:\n  - {name: a, shards: a.tar, mean_cost: 500}\n  - {name: b, shards: b.tar, mean_cost: 500}\n",
+    good="epoch: {tokens: 1e6}\nbatch: {pack: {fields: ids, length: 512}}\n"
+    "mix: {shares_in: tokens, schedule: [{at: 0, shares: {a: 1, b: 1}}, {at: {tokens: 2e6}, shares: {b: 1, a: 9}}]}\n"
+    "dataset:\n  - {name: a, shards: a.tar, mean_cost: 500}\n  - {name: b, shards: b.tar, mean_cost: 500}\n",
+    warns_at_load=True,
+)
+def late_steps(composition: Composition) -> Findings:
+    """The first step of a schedule that a run hardly reaches."""
+    spec, epoch = composition.spec, composition.spec.epoch
+    if epoch is None or spec.is_pass or composition.bad & {"mix", "epoch", "batch"}:
+        return
+    costs = [
+        source.mean_cost or (source.tokens and source.tokens.length) or 0 for _, source in composition.mixed
+    ]
+    mean = sum(costs) / len(costs) if costs and all(costs) else 0  # of any order of magnitude
+    of_tokens = epoch.tokens / mean if epoch.tokens and mean else 0
+    samples = epoch_samples(composition) or of_tokens
+    lengths = {"samples": samples, "batches": epoch.batches, "tokens": epoch.tokens or samples * mean}
+    for number, step in enumerate(spec.mix.schedule or ()):
+        unit, at, length = step.at.unit, step.at.number, lengths[step.at.unit]
+        is_slip = unit == "samples" and spec.counts_tokens
+        most = MOST_EPOCHS_OF_SAMPLES if is_slip else MOST_EPOCHS
+        if length and at > length * most:
+            what = f"this step is at {at:,.15g} {unit}, which is after more than {most:,} epochs"
+            hint = f"for tokens, write `at: {{tokens: {at:.15g}}}`" if is_slip else "correct `at` or `epoch`"
+            yield Finding(locate(composition.top, ("mix", "schedule", number, "at")), what, hint)
+            return
 
 
 @rule(
