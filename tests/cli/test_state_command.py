@@ -50,7 +50,7 @@ def test_it_shows_the_position_and_the_legal_topologies(spec, tmp_path):
     assert "8 global batches yielded, 128 samples" in said
     assert "epoch 1, 3 of its 5 batches" in said
     assert "resumes on 4 ranks x 2 workers with elastic on 1, 2, 4, 8 ranks (up to 16), with" in said
-    assert "0, 1, 2 workers each; needs `elastic: {ranks: 4, workers: 2}` in the spec version" in said
+    assert "0, 1, 2 workers each, if the spec has `elastic: {ranks: 4, workers: 2}` version" in said
     assert "holds all canonical ranks" in said
     assert "shares set" not in said
     assert re.search(r"a 3/4 9\d ", said)

@@ -176,6 +176,12 @@ def test_shares_that_changed_are_printed_as_percentages(folder):
     state = state_of(spec)
     spec["dataset"][0]["weight"], spec["dataset"][1]["weight"] = 2, 1
     assert "sources.a.share: was 1/2, now 2/3" in refusal(spec, state)
+    for source in spec["dataset"]:
+        del source["weight"]
+    spec["mix"] = {
+        "schedule": [{"at": 0, "shares": {"a": 1, "b": 3}}, {"at": 99, "shares": {"a": 9, "b": 1}}]
+    }
+    assert "sources.a.share (the largest, as shares change): was 1/2, now 9/10" in refusal(spec, state)
     lines = [*differences({"share": long}, {"share": "1/8"}, "sources.a")]
     assert lines == ["sources.a.share: was 15.38%, now 1/8"]
     near = [*differences({"share": "50001/100000"}, {"share": "500012/1000000"}, "sources.a")]

@@ -224,8 +224,8 @@ def _summary(state: dict[str, Any]) -> Iterator[Row]:
     yield "resumes on", f"{ranks} x {workers}{once}"
     yield (
         "with elastic",
-        f"on {_numbers(usual)} ranks{more}, with {_numbers(state['legal_workers'])} workers each; needs "
-        f"`elastic: {{ranks: {all_ranks}, workers: {state['elastic']['workers']}}}` in the spec",
+        f"on {_numbers(usual)} ranks{more}, with {_numbers(state['legal_workers'])} workers each, if "
+        f"the spec has `elastic: {{ranks: {all_ranks}, workers: {state['elastic']['workers']}}}`",
     )
     yield "version", str(state["version"])
     samples = "" if state["samples"] is None else f", {pluralize(state['samples'], 'sample')}"

@@ -253,7 +253,10 @@ def _differences(old: Any, new: Any, path: str, spec: Spec | None) -> Iterator[s
             yield f"{path}: {_NAMED[path.rpartition('.files.')[2].partition('.')[0]]}"
         elif path.endswith(".share") or path.startswith("schedule."):
             was, now = _show_shares(old, new)
-            yield f"{path}: was {was}, now {now}"
+            limited = spec is not None and any(each.max_passes is not None for each in spec.sources)
+            changes = limited or (spec is not None and bool(spec.mix.schedule))
+            largest = " (the largest, as shares change)" * (changes and path.endswith(".share"))
+            yield f"{path}{largest}: was {was}, now {now}"
         else:
             yield f"{path}: was {json.dumps(old)}, now {json.dumps(new)}"
 
