@@ -152,8 +152,8 @@ def test_a_glob_without_a_listing_is_an_error_with_a_remedy(tmp_path):
         (
             "loose/",
             ShardError,
-            "no shards among the 2 entries of the directory `.*/loose/`, but images or recordings; make shards of its "
-            "files by `wdspec create .*/loose/ -o 'train-%06d.tar' --maxsize 1GB --shuffle 1`",
+            "no shards among the 2 entries of the directory `.*/loose/`: .*; for shards of its images or recordings "
+            "`wdspec create .*/loose/ -o 'train-%06d.tar' --maxsize 1GB`",
         ),
         ("@missing.txt", MissingShardError, "no such file: `.*` has no `missing.txt`"),
         ("@", UrlError, "write the name of a text file"),

@@ -129,14 +129,13 @@ def _describe_no_match(root: str, tail: str) -> str:
             "shards from the files of a folder for each class, `wdspec create FOLDER -o OUTPUT --classes`"
         )
     names = os.listdir(root) if os.path.isdir(root) else []
-    if any(name.lower().rpartition(".")[2] in _MEDIA for name in names):
-        return (
-            f"no shards {where} the directory `{root}`, but images or recordings; make shards of its files by `wdspec "
-            f"create {root} -o 'train-%06d.tar' --maxsize 1GB --shuffle 1`"
-        )
+    has_media = any(name.lower().rpartition(".")[2] in _MEDIA for name in names)
+    making = (
+        f"; for shards of its images or recordings `wdspec create {root} -o 'train-%06d.tar' --maxsize 1GB`"
+    )
     return (
         f"no shards {where} the directory `{root}`: the names of shards end in {', '.join(TAR_SUFFIXES)}; for other "
-        "names write a glob such as `*.dat`, for shards in subdirectories `**/*.tar`"
+        f"names write a glob such as `*.dat`, for shards in subdirectories `**/*.tar`{making * has_media}"
     )
 
 
