@@ -114,10 +114,17 @@ SIZED = [
 ]
 
 
-@pytest.mark.parametrize("batch", SIZED)
-@pytest.mark.parametrize("url", ["{json.lang}.png", "{json.lang}.bad"])
-@pytest.mark.parametrize("missing", ["skip", "none"])
-@pytest.mark.parametrize("epoch", [{"batches": 5}, "pass"])
+@pytest.mark.parametrize(  # each pair of values
+    ("batch", "url", "missing", "epoch"),
+    [
+        (SIZED[0], "{json.lang}.png", "skip", {"batches": 5}),
+        (SIZED[0], "{json.lang}.bad", "none", "pass"),
+        (SIZED[1], "{json.lang}.png", "none", "pass"),
+        (SIZED[1], "{json.lang}.bad", "skip", {"batches": 5}),
+        (SIZED[2], "{json.lang}.bad", "skip", "pass"),
+        (SIZED[2], "{json.lang}.png", "none", {"batches": 5}),
+    ],
+)
 def test_batches_by_the_sizes_of_pictures_are_those_of_the_model(batch, url, missing, epoch):
     batch = {key: value for key, value in batch.items() if key != "balance" or epoch != "pass"}
     source = {
