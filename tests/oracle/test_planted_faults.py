@@ -36,7 +36,7 @@ FAULTS = {
     ),
     "a pass starts again after a resume": (
         "read/pass_part.py",
-        "begin = segment.first + at",
+        "begin = segment.first + number",
         "begin = segment.first",
         r'"pass"',
     ),
@@ -90,8 +90,8 @@ FAULTS = {
     ),
     "samples of a pass are numbered in each slot": (
         "read/pass_part.py",
-        "(held.pop(ordinal), segment.first + ordinal)",
-        "(held.pop(ordinal), ordinal)",
+        "counter(begin), strict=False",
+        "counter(number), strict=False",
         r'"pass".*(jitter|is_heads)|(jitter|is_heads).*"pass"',
     ),
     "a batch that just fits is cut": (

@@ -118,13 +118,15 @@ class PassReading:
             while position < segment.stop:
                 until = min(segment.stop, count.ends[turn])
                 coming = range(turn + 1, len(count.ends)) if until < segment.stop else ()
-                for raw in self._walk(segment.source, turn, index, index + until - position, ahead, coming):
-                    position += 1
-                    if position == count.ends[turn]:
-                        # Not after the sample, as it may be the last one that is read.
-                        self._report_lost_shards(segment.source, turn + 1)
-                    yield raw
-                turn, index = turn + 1, 0
+                walk = self._walk(segment.source, turn, index, index + until - position, ahead, coming)
+                if position < until == count.ends[turn]:
+                    yield from islice(walk, until - position - 1)
+                    last = next(walk)
+                    # Not after the sample, as it may be the last one that is read.
+                    self._report_lost_shards(segment.source, turn + 1)
+                    yield last
+                yield from walk
+                turn, index, position = turn + 1, 0, until
 
     def _report_lost_shards(self, source: int, turn: int) -> None:
         """Report the errors of the shards without a readable sample that come from a turn on, up to the next sample."""
@@ -186,16 +188,17 @@ class PassReading:
             )
             for raw in places:
                 at += 1
-                # Without a sample, an error may be of one without a position.
-                tells = has_all or raw is not None
-                if at <= first:
-                    if tells:
-                        errors.clear()  # they belong to another slot
-                    continue
-                if at == length and any(raw is not None for raw in places):
-                    errors.append(ShardError(_MORE.format(length)))
-                if (errors and tells) or at == length:
-                    report()
+                if errors or at <= first or at == length:
+                    # Without a sample, an error may be of one without a position.
+                    tells = has_all or raw is not None
+                    if at <= first:
+                        if tells:
+                            errors.clear()  # they belong to another slot
+                        continue
+                    if at == length and any(raw is not None for raw in places):
+                        errors.append(ShardError(_MORE.format(length)))
+                    if tells or at == length:
+                        report()
                 yield raw
                 if at == stop:
                     return
