@@ -422,9 +422,12 @@ def test_explain_simulate_and_preview_show_the_epochs(tmp_path, monkeypatch):
     (tmp_path / "spec.yaml").write_text(json.dumps(spec))
     with wdspec.loader(spec, num_workers=0) as loader:
         length = len(loader) // 2
+        epoch = list(itertools.islice(loader, 2 * length))
+    empty = sum(not any(batch["__mask__"]) for batch in epoch)
+    assert empty > 0
     shown = CliRunner().invoke(explain, ["spec.yaml"]).output
-    steps = f"{length} batches per canonical rank = 94 samples, across all ranks"
-    assert f"{steps} in the first epoch, other numbers in later ones" in shown
+    steps = f"{length} batches per canonical rank = 94 samples, across all ranks, and {empty} empty batches"
+    assert f"{steps} (`__mask__`) in the first epoch, other numbers in later ones" in shown
     result = CliRunner().invoke(simulate, ["spec.yaml", "--epochs", "2", "--format", "json"])
     drawn = {each["name"]: each["by_epoch"] for each in json.loads(result.output)["sources"]}
     assert drawn == {"a": [66, 66], "b": [28, 28]}
