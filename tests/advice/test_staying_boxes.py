@@ -130,3 +130,40 @@ def test_records_that_have_moved_boxes_may_be_delivered_for_what_else_they_have(
     step = {"crop": "png", "size": 8, "hflip": 0.5, "boxes": {"moved": "json.objects[:].bbox"}}
     source["make"] = {"cropped": step}
     assert not explain(tmp_path, source, fields=["cropped", "moved", "json"])
+
+
+def resized(folder: Path, objects: Any = OBJECTS) -> dict[str, Any]:
+    files = {"png": picture("png"), "json": json.dumps(objects).encode()}
+    write_shard(folder / "a.tar", [(f"{n}", files) for n in range(3)])
+    return {"shards": "a.tar", "decode": "rgb8+resize=24x20"}
+
+
+@pytest.mark.parametrize(
+    ("make", "fields"),
+    [({}, ["png", "json"]), ({"boxes": {"take": "json.objects[:].bbox"}}, ["png", "boxes"])],
+)
+def test_boxes_in_pixels_beside_a_resized_image_stay_until_the_remedy_is_followed(
+    tmp_path: Path, make: dict[str, Any], fields: list[str]
+) -> None:
+    source = {**resized(tmp_path), **({"make": make} if make else {})}
+    [said] = explain(tmp_path, source, fields=fields)
+    assert "resizes `png`, but `json.objects[:].bbox` stays as it is, in pixels" in said
+    [(field, written)] = re.findall(r"write `make: \{(\w+): (.*?)\}` in place", said)
+    source |= {"make": {field: yaml.safe_load(written)}, "decode": "rgb8"}
+    names = re.findall(r"deliver `(\w+)` and `(\w+)` by", said)[0]
+    assert not explain(tmp_path, source, fields=list(names))
+    with wdspec.loader(tmp_path / "s.yaml", num_workers=0) as loader:
+        sample = next(iter(loader))
+    assert sample[names[0]].shape == (24, 20, 3)
+    assert sample[names[1]][0].tolist() == pytest.approx([20 / 12, 4.8, 8 * 20 / 12, 9 * 2.4], abs=2)
+
+
+def test_boxes_in_fractions_fit_a_resized_image(tmp_path: Path) -> None:
+    source = resized(tmp_path, {"objects": [{"bbox": [0.1, 0.2, 0.8, 1]}]})
+    assert not explain(tmp_path, source, fields=["png", "json"])
+
+
+def test_the_remedy_for_a_center_crop_draws_nothing(tmp_path: Path) -> None:
+    source = {**of_json(tmp_path), "decode": "rgb8+resize=9+center_crop=8"}
+    [said] = explain(tmp_path, source)
+    assert "size: 8, scale: [1, 1], ratio: [1, 1], boxes: " in said

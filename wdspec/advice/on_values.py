@@ -14,7 +14,7 @@ from wdspec.base.amounts import number
 from wdspec.spec.language.expressions import find_thresholds
 from wdspec.spec.language.selection import describe_fraction
 from wdspec.spec.rules.rule import rule
-from wdspec.spec.rules.unmoved import ADVICE_ON_FORMATS, find_taken, write_crop
+from wdspec.spec.rules.unmoved import ADVICE_ON_FORMATS, find_taken, moves, write_crop
 from wdspec.spec.spec import Spec
 
 OfSources = Mapping[str, Values]
@@ -115,8 +115,10 @@ def boxes_that_stay(spec: Spec, staying: Mapping[str, StayingBoxes]) -> Advices:
             yield Advice(*taken[1:], source)
         if (found := staying.get(source.name)) is None:
             continue
-        message = f"`{found.decoder or 'crop'}` of `{source.name}` flips or crops `{found.image}`, but `{found.place}` "
-        message += "stays as it is"
+        is_resized = found.decoder is not None and not moves(found.decoder)
+        does = "resizes" if is_resized else "flips or crops"
+        message = f"`{found.decoder or 'crop'}` of `{source.name}` {does} `{found.image}`, but `{found.place}` stays "
+        message += "as it is" + ", in pixels" * is_resized
         holder = found.place.partition(".")[0]
         new, image = (
             next(filter(lambda name: name not in found.fields, names))

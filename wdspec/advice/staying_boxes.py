@@ -1,4 +1,6 @@
-"""Boxes and points that stay where they are, though the image beside them is flipped or cropped.
+"""Boxes and points that stay where they are, though the image beside them is flipped, cropped or resized.
+
+A resized image changes those in pixels: boxes in fractions of width and height fit it.
 
 The fields of a few samples are looked at: members of tars, columns, and objects that `fetch` puts beside them.
 """
@@ -10,6 +12,8 @@ from contextlib import closing, suppress
 from itertools import islice
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from wdspec.base.errors import WdspecError
 from wdspec.fields.extensions import is_reserved
 from wdspec.fields.measures import Measures
@@ -19,14 +23,17 @@ from wdspec.read.transform import SourceParts
 from wdspec.shards.shards import Shards
 from wdspec.spec.language.decoders import choose_decoder
 from wdspec.spec.language.expressions import EACH, MISSING, Path, describe_path
-from wdspec.spec.language.making import Crop, path_of
-from wdspec.spec.rules.unmoved import BOXES, POINTS, moves, words_of
+from wdspec.spec.language.making import Crop, Take, path_of
+from wdspec.spec.rules.unmoved import BOXES, MOVING, POINTS, moves, words_of
 from wdspec.spec.spec import Source, Spec
 
 MOST_SAMPLES = 20
 """Samples of a source that are looked at."""
 _DEPTH = 3
 """How deep to look for boxes."""
+
+
+_CHANGING = MOVING | {"resize"}
 
 
 class StayingBoxes(NamedTuple):
@@ -74,7 +81,7 @@ def _crops(source: Source) -> dict[str, Crop]:
 def _moves_images(source: Source) -> bool:
     decode = source.decode
     decoders = () if decode is None else (*decode.names, *decode.fields.values())
-    return bool(_crops(source)) or any(map(moves, decoders))
+    return bool(_crops(source)) or any(moves(each, _CHANGING) for each in decoders)
 
 
 def _find(spec: Spec, source: Source, fields: SampleFields, raw: dict[str, Any]) -> StayingBoxes | None:
@@ -90,11 +97,19 @@ def _find(spec: Spec, source: Source, fields: SampleFields, raw: dict[str, Any])
     moved: dict[str, str | None] = dict.fromkeys(crops)
     for name, suffix in stored.items():
         chosen = choose_decoder(rules.names, rules.fields, name, suffix)
-        moved |= {name: chosen} if rules.makes_media(name, suffix) and moves(chosen) else {}
+        moved |= {name: chosen} if rules.makes_media(name, suffix) and moves(chosen, _CHANGING) else {}
     image = next((name for name in moved if delivered is None or name in delivered), None)
     if image is None:
         return None
     step = crops.get(image)
+    in_pixels = step is None and not moves(moved[image])
+    every = tuple(dict.fromkeys((*stored, *source.make)))
+    for new, taken in source.make.items() if in_pixels else ():  # of others, `validate` says it
+        if isinstance(taken, Take) and (delivered is None or new in delivered):
+            path = taken.origins[0]
+            (value,) = Measures(fields, [path], [path])(raw) or (MISSING,)
+            if any(_find_boxes({path[-1]: value}, (), in_pixels)):
+                return StayingBoxes(image, moved[image], describe_path(path), "boxes", every)
     parts = () if step is None else (*step.boxes.items(), *step.points.items())
     beside = {path_of(origin): new for new, origin in parts}
     for name, suffix in stored.items():
@@ -103,11 +118,10 @@ def _find(spec: Spec, source: Source, fields: SampleFields, raw: dict[str, Any])
         if isinstance(raw.get(names[name] or ""), bytes) and suffix.rpartition(".")[2] not in _STRUCTURED:
             continue
         (value,) = Measures(fields, [(name,)], [(name,)])(raw) or (MISSING,)
-        for path in _find_boxes({name: value}, ()):
+        for path in _find_boxes({name: value}, (), in_pixels):
             if beside and (len(path) > 1 or (path in beside and delivered is None)):
                 continue  # what is trained on is moved, and its field may be delivered for what else it has
             kind = "points" if words_of(path[-1]) & POINTS else "boxes"
-            every = tuple(dict.fromkeys((*stored, *source.make)))
             return StayingBoxes(image, moved[image], describe_path(path), kind, every, beside.get(path))
     return None
 
@@ -116,17 +130,22 @@ _STRUCTURED = frozenset({"json", "npy", "npz", "cbor", "msgpack", "mp"})
 """Suffixes of members in which boxes may be."""
 
 
-def _find_boxes(value: object, path: Path) -> Iterator[Path]:
-    """Yield the paths of lists of numbers with the name of boxes or points; `[:]` is each item of a list of maps."""
+def _find_boxes(value: object, path: Path, in_pixels: bool) -> Iterator[Path]:
+    """Yield the paths of lists of numbers with the name of boxes or points; `[:]` is each item of a list of maps.
+
+    Args:
+        in_pixels: whether only those with numbers above 1 count.
+    """
     if len(path) > _DEPTH:
         return
     if isinstance(value, list) and value and isinstance(value[0], dict):
         value, path = value[0], (*path, EACH)
     for name, inner in value.items() if isinstance(value, dict) else ():
         if words_of(name) & BOXES and _are_numbers(inner):
-            yield (*path, str(name))
+            if not in_pixels or _are_pixels(inner):
+                yield (*path, str(name))
         else:
-            yield from _find_boxes(inner, (*path, str(name)))
+            yield from _find_boxes(inner, (*path, str(name)), in_pixels)
 
 
 def _are_numbers(value: Any) -> bool:
@@ -137,3 +156,10 @@ def _are_numbers(value: Any) -> bool:
         return False
     first = value[0]
     return _are_numbers(first) or (isinstance(first, (int, float)) and not isinstance(first, bool))
+
+
+def _are_pixels(value: Any) -> bool:
+    """Whether an array of numbers, or a list of numbers or of such lists, has some above 1."""
+    if isinstance(value, list):
+        return any(map(_are_pixels, value))
+    return bool(np.any(value > 1)) if hasattr(value, "dtype") or isinstance(value, (int, float)) else False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from wdspec.spec.build import Composition
@@ -26,10 +26,14 @@ def words_of(name: object) -> set[str]:
     return set(str(name).lower().replace(".", "_").split("_"))
 
 
-def moves(decoder: str | None) -> bool:
-    """Whether a decoder flips or crops images."""
+def moves(decoder: str | None, options: Collection[str] = MOVING) -> bool:
+    """Whether a decoder flips or crops images, or has some of other options."""
     try:
-        return decoder is not None and ":" not in decoder and not MOVING.isdisjoint(option_values(decoder))
+        return (
+            decoder is not None
+            and ":" not in decoder
+            and not option_values(decoder).keys().isdisjoint(options)
+        )
     except ValueError:  # another rule reports it
         return False
 
@@ -40,8 +44,13 @@ def write_crop(image: str, decoder: str, option: str) -> str:
     size = next(
         (options[key] for key in ("random_resized_crop", "center_crop", "resize") if key in options), 224
     )
+    height, width = size if isinstance(size, tuple) else (size, size)
     size = [*size] if isinstance(size, tuple) else size
     flip = f", hflip: {options['hflip']}" if "hflip" in options else ""
+    if "center_crop" in options:
+        flip += f", scale: [1, 1], ratio: [{width / height:.4g}, {width / height:.4g}]"
+    elif "random_resized_crop" not in options:  # the whole image
+        flip += ", scale: [1, 1], ratio: [0.01, 100]"
     return f"{{crop: {image}, size: {size}{flip}, {option}}}"
 
 
