@@ -435,3 +435,10 @@ def test_the_only_other_column_is_proposed_for_a_field_that_a_sample_lacks(tmp_p
         next(iter(wdspec.loader(spec, num_workers=0)))
     spec["dataset"][0]["rename"] = {"body": "other"}
     assert next(iter(wdspec.loader(spec, num_workers=0)))["body"] == "a"
+
+
+def test_a_made_field_is_proposed_for_a_misspelt_one_in_where(tmp_path):
+    write(tmp_path)
+    spec = spec_of(tmp_path, {"labels": {"label": "name", "names": ANIMALS}}, where="lables >= 0")
+    with pytest.raises(wdspec.FieldError, match=r"it has .*labels.*Did you mean `labels`\?"):
+        next(iter(wdspec.loader(spec, num_workers=0)))

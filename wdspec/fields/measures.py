@@ -164,7 +164,8 @@ class Measures:
         if stored is None:
             if optional:
                 return lambda raw: MISSING
-            found = [*self._constants, *(each for each, of in fields.items() if of is not None)]
+            stored_names = (each for each, of in fields.items() if of is not None)
+            found = [*self._constants, *stored_names, *self._fields.made]
             needs = "pack" if name == self._packed else describe_path(path)
             raise FieldError(
                 f"`{needs}` needs the field `{name}`, which the sample does not have before `map`; it "
