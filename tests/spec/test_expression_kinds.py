@@ -363,3 +363,23 @@ def test_a_word_of_python_within_an_expression_is_put_in_quotes():
     with pytest.raises(ExpressionError) as caught:
         parse_expression("'cat' in json.objects[:].class and json.lang == 'de'")
     assert 'write `json.objects[:]["class"]` for' in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ({"shards": "a.jsonl"}, 0),
+        ({"shards": "a.parquet", "extensions": "id"}, 0),
+        ({"shards": "a", "format": "cbor"}, 0),
+        ({"shards": ["a.tar", "@list.txt"]}, 0),
+        ({"shards": "a.tar", "join": [{"shards": "b.jsonl", "fields": "id"}]}, 0),
+        ({"shards": "a.tar", "lookup": [{"table": "t.csv", "fields": "id"}]}, 0),
+        ({"shards": "a.tar"}, 1),
+    ],
+)
+def test_only_in_tars_the_name_of_a_field_says_its_kind(source, found):
+    """A column `id` may be a text; a file `id` is an integer."""
+    spec = {"dataset": [{**source, "where": "id.length >= 5"}]}
+    assert [each.code for each in problems_of(spec)] == ["E316"] * found
+    spec = {"dataset": [source], "batch": {"cost": "id.length", "max_cost": 9}}
+    assert [each.code for each in problems_of(spec)] == ["E316"] * found

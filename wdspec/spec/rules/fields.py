@@ -39,6 +39,7 @@ from wdspec.spec.language.samples import Call, Decode
 from wdspec.spec.language.values import MASK
 from wdspec.spec.problems import list_names
 from wdspec.spec.rules.rule import Finding, Findings, rule
+from wdspec.spec.rules.shards import all_formats_of
 from wdspec.spec.sources import Draft
 from wdspec.spec.spec import Source
 from wdspec.spec.tree import ListNode, MapNode, Node, Scalar, locate
@@ -223,6 +224,8 @@ def find_unmeasurable(
 ) -> Findings:
     """Find parts of texts, integers and images that these do not have.
 
+    Only in tars does the name of a field say what it is: a column `id` may be a text.
+
     Args:
         at: the place of the expression.
         expression: what reads the parts.
@@ -232,8 +235,9 @@ def find_unmeasurable(
     paths = dict.fromkeys((path[:2], isinstance(path, PathBeforeMap)) for path in expression.paths)
     for (name, part), is_before in ((ends, before) for ends, before in paths if len(ends) > 1):
         for leaf, source in sources:
-            others = (*source.tags, *source.made_names, *(() if is_before else set_by.get(leaf.name, ())))
-            if name in others:
+            others = (*source.tags, *source.made_names, *_columns(source))
+            set_here = () if is_before else set_by.get(leaf.name, ())
+            if name in others or name in set_here or all_formats_of(source) - {"tar"}:
                 continue
             found = [measures_of(*file) for file in files_of(source, str(name))]
             measures = dict.fromkeys(each for known in found for each in known or ())

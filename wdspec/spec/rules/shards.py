@@ -14,6 +14,7 @@ from wdspec.spec.language.values import BARE, SUFFIXES
 from wdspec.spec.problems import quote
 from wdspec.spec.rules.rule import Finding, Findings, rule
 from wdspec.spec.sources import Draft
+from wdspec.spec.spec import Source
 from wdspec.spec.tree import MapNode, Scalar, is_null
 from wdspec.urls.urls import (
     AIS_PROVIDERS,
@@ -592,8 +593,7 @@ def unused_eos(composition: Composition) -> Findings:
 def idle_keys_of_formats(composition: Composition) -> Findings:
     """Sources of which no shard has the format that a key of theirs is for, by its name or by `format`."""
     for leaf, source in composition.models:
-        lists = [(source.format, source.shards or ()), *((each.format, each.shards) for each in source.join)]
-        formats = {found for format, shards in lists for found in formats_of(format, shards)}
+        formats = all_formats_of(source)
         for key, format, kind in _OF_ONE_FORMAT:
             written = (leaf.own if format == "tar" else leaf.node).get(key)
             if written is not None and not is_null(written) and formats and not formats & {format, ""}:
@@ -625,6 +625,12 @@ def formats_of(format: str, shards: Iterable[str]) -> Iterator[str]:
             yield ""
         else:
             yield next((each for each, suffixes in SUFFIXES.items() if found[1] in suffixes), "tar")
+
+
+def all_formats_of(source: Source) -> set[str]:
+    """The same, of the shards of a source and of its partners."""
+    lists = [(source.format, source.shards or ()), *((each.format, each.shards) for each in source.join)]
+    return {found for format, shards in lists for found in formats_of(format, shards)}
 
 
 _HUB = re.compile(r"hf://((?:(?:datasets|spaces)/)?[^/@]+/[^/@]+)(@?)")
