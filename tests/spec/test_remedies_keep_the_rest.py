@@ -64,3 +64,12 @@ def test_a_budget_is_added_to_the_policy_that_is_there(problems, errors, hint):
 def test_a_total_that_cannot_be_there_is_no_wrong_number(problems, epoch, code, hint):
     text = f"batch: 4\nepoch: {epoch}\n{DATA % ', samples: 12'}"
     assert problems(text, code) == hint
+
+
+@pytest.mark.parametrize(
+    ("epoch", "kept"), [("{pass: pad}", "pad"), ("{pass: drop}", "drop"), ("pass", "drop")]
+)
+def test_a_random_pass_is_reshuffled_and_keeps_its_end(problems, epoch, kept):
+    text = f"batch: 4\nepoch: {epoch}\n{DATA % ', shuffle: 100'}"
+    hint = f"write `epoch: {{pass: {kept}, reshuffle: true}}` for training; remove it for evaluation"
+    assert problems(text, "W412") == hint

@@ -22,7 +22,7 @@ from wdspec.spec.rules.safety import decoder_names
 from wdspec.spec.rules.shards import parts_of
 from wdspec.spec.sources import Draft, every_draft
 from wdspec.spec.spec import Source, selecting_keys
-from wdspec.spec.tree import ListNode, Node, Scalar
+from wdspec.spec.tree import ListNode, MapNode, Node, Scalar
 from wdspec.urls.urls import Part, kind_of, scheme_of
 
 MOST_EXPANDED = 200
@@ -363,7 +363,9 @@ def random_passes(composition: Composition) -> Findings:
         if found:
             names = list_names([name for _, name in found], 4)
             message = f"this pass is the same in each epoch, although it has {names}"
-            hint = "write `epoch: {pass: drop, reshuffle: true}` for training; remove it for evaluation"
+            is_short = not isinstance(composition.top.get("epoch"), MapNode)  # `epoch: pass` also pads
+            remainder = "drop" if is_short or spec.epoch is None else spec.epoch.remainder
+            hint = f"write `epoch: {{pass: {remainder}, reshuffle: true}}` for training; remove it for evaluation"
             yield Finding(found[0][0], message, hint)
 
 
