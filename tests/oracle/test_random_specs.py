@@ -189,6 +189,35 @@ def test_a_trial_that_fails_is_shrunk():
 
 
 ONCE_WRONG = {
+    "a change between two epochs, of which the next one would have had no batch": {
+        "spec": {
+            "dataset": [
+                {
+                    "subset": {"part": "80%"},
+                    "keys": "@some.txt",
+                    "shuffle": 2,
+                    "interleave": 2,
+                    "repeat": 2.5,
+                    "name": "c",
+                    "shards": ["c-000.tar"],
+                }
+            ],
+            "seed": 32,
+            "batch": {
+                "size": 4,
+                "ragged": "list",
+                "window": 5,
+                "group_by": "json.score > 4",
+                "group_wait": 12,
+                "incomplete": "keep",
+            },
+            "epoch": {"pass": "drop", "reshuffle": True},
+            "elastic": {"ranks": 2, "workers": 2},
+            "defaults": {"extensions": ["txt", "json"]},
+        },
+        "legs": [{}, {"origin": 0, "cut": 4, "change": "order 5"}],
+        "steps": 30,
+    },
     "windows of which no sample is left": {
         "spec": {
             "dataset": [{"name": "tiny", "shards": "tiny-000.tar"}],

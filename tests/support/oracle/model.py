@@ -304,7 +304,7 @@ class Model:
         if self.topology != old.topology:
             raise RunError("the topology has changed")
         if isinstance(self._pass, ReshuffledPass) and old._pass is not None:
-            self.begun = self._pass.begin(*old.epoch_at(step)[:2])
+            self.begun = self._pass.begin(*old._pass.begins(step))
             self._parts = [None] * self.begun
         if self._pass is not None or old._pass is not None:
             return
@@ -1254,6 +1254,10 @@ class PlainPass:
         number = step // self.batches
         return number, number * self.batches, (number + 1) * self.batches
 
+    def begins(self, step):
+        """Return the number of the epoch of a step, and J of its first step."""
+        return self.epoch_at(step)[:2]
+
     def take_of(self, rank, step):
         """Return the samples of a rank in global batch J."""
         m, worker = divmod(step % self.batches, self.model.topology.workers)
@@ -1439,10 +1443,15 @@ class ReshuffledWindows(WindowedPass, ReshuffledPass):
 
     def epoch_at(self, step):
         """Return the number of the epoch of a step, J of its first step, and J of the step after its last one."""
-        number, first = self.start
-        while step >= first + self._epoch_of(number)[1]:
-            number, first = number + 1, first + self._epoch_of(number)[1]
+        number, first = self.begins(step)
         return number, first, first + self._epoch_of(number)[1]
+
+    def begins(self, step):
+        """Return the epoch of a step, and J of its first step. One that starts there may have no batch."""
+        number, first = self.start
+        while step > first and step >= first + self._epoch_of(number)[1]:
+            number, first = number + 1, first + self._epoch_of(number)[1]
+        return number, first
 
     def take_of(self, rank, step):
         """Return the samples of a rank in global batch J."""
