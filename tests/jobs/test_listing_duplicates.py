@@ -109,3 +109,27 @@ def test_what_all_samples_lack_is_said_of_the_first_ones(folder):
     )
     [total] = [each["problems"] for each in report["totals"] if each["code"] == "D201"]
     assert ["a", "D201", str(total), str(total - 5)] in [line.split() for line in out.splitlines()]
+
+
+ASK = [{"role": "user", "content": "<image>\nWhat is in this picture, and what is it made of?"}]
+
+
+@pytest.mark.parametrize("name", ["", "pictures"])
+def test_rows_with_the_same_text_and_other_objects_are_not_the_same(tmp_path, name):
+    """The same are only the second and the fourth row, the last two with a box, and those without an image."""
+    rows = [{"images": [f"{n}.txt"], "messages": ASK} for n in (0, 1, 2, 1)]
+    rows += [{"images": [f"{'long' * 20}.txt"], "box": n} for n in (1, 2, 3, 3)]
+    rows += [{"messages": ASK, "images": images} for images in (None, [])]
+    lines = [json.dumps({**row, "id": f"c{n}"}) for n, row in enumerate(rows)]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines).replace('"c7"', '"c6"'))
+    for stem in (*"012", "long" * 20):
+        (tmp_path / f"{stem}.txt").write_text("t")
+    fetch = {"texts": {"url": name or "images", "root": ".", "missing": "none"}}
+    rename = {"rename": {name: "images"}} if name else {}
+    spec(tmp_path, {"name": "a", "shards": "a.jsonl", "fetch": fetch, **rename})
+    problems = json.loads(check(tmp_path, "--format", "json")[0])["problems"]
+    found = [each for each in problems if each["code"] == "D304"]
+    assert [each["key"] for each in found] == ["a/3", "a/7", "a/9"], problems
+    assert "as `a/1` (compared by `images`, `messages` only); " in found[0]["message"]
+    assert "compared by" not in found[1]["message"]
+    assert "as `a/8` (compared by `messages` only); " in found[2]["message"]

@@ -473,6 +473,12 @@ class Objects:
         )
         return dataclasses.replace(self, fetched=tuple(of_headers)) if self.measured else None
 
+    @cached_property
+    def holders(self) -> frozenset[str]:
+        """The stored fields that hold the references."""
+        names = [str(path[0]) for each in self.fetched for path in each.entry.origins]
+        return frozenset(old for name in names for old in self.fields.naming.rename.get(name, (name,)))
+
     def measures(self) -> Measures:
         """Return what reads references from raw samples."""
         paths = [path for each in self.fetched for path in each.entry.origins]

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from wdspec.base.files import ScratchFile
 from wdspec.jobs.check.facts import Hashes, ShardFacts
+from wdspec.read.fetching import Objects
 
 SPREAD = 128
 """At least this many bytes of a field are hashed, evenly spread. If two hashes are equal, all bytes are compared."""
@@ -123,25 +124,47 @@ def look_hash(image: Any) -> int:
     return int.from_bytes(bits.tobytes(), "little")
 
 
-def content_of(sample: Mapping[str, Any], most_items: int | None = None) -> bytes:
+class Content(NamedTuple):
+    """What of a sample is compared with other samples."""
+
+    data: bytes
+    fields: tuple[str, ...] = ()
+    """The fields that it is of; none for all."""
+
+
+def content_of(sample: Mapping[str, Any], objects: Objects | None, most_items: int | None = None) -> Content:
     """The content of a raw sample: its longest file or text, or all fields together if all are short.
 
     Names of fields do not count, so that samples with other names are found too, and numbers do not, since rows of few
-    numbers are equal by chance.
+    numbers are equal by chance. References count, as the objects are part of the sample; with short fields, so do
+    numbers beside them, such as a box in an image that others have, too.
 
     Args:
         sample: the raw sample.
+        objects: what it names, from `fetch`; None for nothing.
         most_items: how many items of lists count; None for all.
     """
-    fields = [
-        value if type(value) is bytes else _bytes_of(value, most_items)
+    holders = frozenset() if objects is None else objects.holders
+    fields = {
+        name: value if type(value) is bytes else _bytes_of(value, most_items)
         for name, value in sample.items()
         if name[:2] != "__"
-    ]
-    size = max(map(len, fields), default=0)
+    }
+    held = {name: data for name, data in fields.items() if name in holders and data not in (b"", b"[]")}
+    others = [name for name in fields if name not in held]
+    size = max((len(fields[name]) for name in others), default=0)
     if size >= FEWEST:
-        return max([field for field in fields if len(field) == size])
-    return b"\0".join(sorted(filter(None, fields)))
+        longest = max((fields[name], name) for name in others if len(fields[name]) == size)
+        chosen = (longest[1], *sorted(held))
+        data = longest[0]
+    else:
+        chosen = ()
+        data = b"\0".join(sorted(filter(None, fields.values())))
+        if held:
+            held = {name: each or repr(sample[name]).encode() for name, each in fields.items()}
+    if held:
+        data += blake2b(repr(sorted(held.items())).encode(), digest_size=16).digest()
+    return Content(data, chosen if len(chosen) < len(fields) else ())
 
 
 def _bytes_of(value: Any, most_items: int | None) -> bytes:

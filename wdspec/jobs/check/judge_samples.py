@@ -21,6 +21,7 @@ from wdspec.jobs.check.facts import (
     ShardFacts,
 )
 from wdspec.jobs.check.hashes import (
+    Content,
     HashFile,
     Pairs,
     Positions,
@@ -52,6 +53,10 @@ class FoundSample(NamedTuple):
     def read(self) -> tuple[dict[str, Any], int] | None:
         """The raw sample and its byte offset."""
         return self.source.raw(self.looked, self.number)
+
+    def content_of(self, raw: dict[str, Any]) -> Content:
+        """What of the raw sample is compared."""
+        return content_of(raw, self.source.parts.transform.objects)
 
     @property
     def content(self) -> int:
@@ -249,7 +254,7 @@ def _judge_key(first: FoundSample, second: FoundSample) -> Iterator[DataProblem]
             f"`{shard}` has {_quote(names)} of this sample, and this shard {_quote(more)}: it is split over two "
             "shards; put all files of a sample into one shard (`wdspec cat`, then `wdspec split`)"
         )
-    elif content_of(sample) == content_of(again):
+    elif first.content_of(sample).data == second.content_of(again).data:
         seen = f"the same sample is in `{shard}`; remove one of them"
     else:
         seen = f"another sample with this key is in `{shard}`; give each sample a unique key"
@@ -260,13 +265,17 @@ def _judge_content(first: FoundSample, second: FoundSample) -> Iterator[DataProb
     if second.source.is_other:  # report the sample of the checked spec
         first, second = second, first
     one, other = first.read(), second.read()
-    if one is None or other is None or content_of(one[0]) != content_of(other[0]):
+    if one is None or other is None:
         return
     (sample, _), (again, offset) = one, other
+    compared = second.content_of(again)
+    if first.content_of(sample).data != compared.data:
+        return
     code, seen = _describe(first.source, second.source)
     if sample["__key__"] == again["__key__"] and code == "D304":
         return  # D301 reports it
-    message = f"the sample {seen}: `{first.looked.shard.text}` has it as `{sample['__key__']}`; {_REMEDY}"
+    by = f" (compared by {_quote(set(compared.fields))} only)" if compared.fields else ""
+    message = f"the sample {seen}: `{first.looked.shard.text}` has it as `{sample['__key__']}`{by}; {_REMEDY}"
     yield _problem(code, message, second, again, offset)
 
 

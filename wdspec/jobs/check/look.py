@@ -143,7 +143,7 @@ class _Reading:
                 open.storage.open_watched(look.shard).close()
             return
         facts.samples = SampleFacts()
-        watch = SampleWatch(self.url, self._add_at, look.looks)
+        watch = SampleWatch(self.url, self._add_at, look.looks, look.parts.transform.objects)
         budget = _ProblemBudget(self, look.source)
         try:
             self._samples(watch, budget)

@@ -20,7 +20,7 @@ from wdspec.stores.store import ObjectStat
 
 _PROBLEMS, _HIDDEN = TypeAdapter(list[DataProblem]), TypeAdapter(dict[str, int])
 _APPLICATION = 0x77647363
-_VERSION = 4
+_VERSION = 5
 _TABLE = """CREATE TABLE shards (
     source TEXT, url TEXT, reading TEXT, in_full INTEGER, looks INTEGER, size INTEGER, validator TEXT, samples TEXT,
     problems TEXT, hidden TEXT, keys BLOB, contents BLOB, look_hashes BLOB, seconds REAL, PRIMARY KEY (source, url)

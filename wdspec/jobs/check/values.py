@@ -42,6 +42,7 @@ from wdspec.jobs.check.hashes import (
     look_hash,
     mark_keys,
 )
+from wdspec.read.fetching import Objects
 from wdspec.spec.language.decoders import IMAGE_FIELDS
 from wdspec.write.recipes import CLASS_FIELDS
 
@@ -360,11 +361,14 @@ class SampleWatch:
         shard: its URL.
         report: called with problems of values.
         looks: whether to hash the brightness of images.
+        objects: what the samples name.
     """
 
-    def __init__(self, shard: str, report: Report, looks: bool = False) -> None:
+    def __init__(
+        self, shard: str, report: Report, looks: bool = False, objects: Objects | None = None
+    ) -> None:
         self.facts = SampleFacts()
-        self._shard, self._report, self._wants_looks = shard, report, looks
+        self._shard, self._report, self._wants_looks, self._objects = shard, report, looks, objects
         self._keys: list[str | None] = []
         self._parts: list[bytes] = []
         """Parts of the contents of samples that are not hashed yet."""
@@ -394,7 +398,7 @@ class SampleWatch:
             self._parts.append(b"")
             self._sizes.append(0)
         self._keys.append(raw["__key__"])
-        data = content_of(raw, MOST_ITEMS)
+        data = content_of(raw, self._objects, MOST_ITEMS).data
         self._parts.append(content_part(data))
         self._sizes.append(len(data))
         if len(self._parts) >= MOST_ROWS:
