@@ -170,6 +170,17 @@ def test_a_misspelled_reference_is_noticed_also_where_objects_must_exist(tmp_pat
         warnings_of_run(path)
 
 
+def test_a_wrong_root_is_named_where_other_samples_have_no_reference(tmp_path: Path) -> None:
+    fetch = {"texts": {"url": "names", "root": "./wrong", "missing": "none"}}
+    spec_of(tmp_path, {"shards": "a.jsonl", "fetch": fetch})
+    (tmp_path / "wrong").mkdir()
+    rows = [{"names": [f"{number}.txt"]} if number % 4 else {"n": number} for number in range(24)]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    [said] = warnings_of_command(tmp_path, "explain")
+    assert "has none of the first 24 objects: there is no object `" in said
+    assert said.endswith("; correct `url` or `root`")
+
+
 def test_a_misspelled_reference_leads_to_the_column_that_no_other_key_asks_for(tmp_path: Path) -> None:
     fetch = {"text": {"url": "paht", "root": "."}}
     spec_of(tmp_path, {"shards": "a.jsonl", "fetch": fetch}, fields=["text"])

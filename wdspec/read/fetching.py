@@ -268,7 +268,9 @@ class FetchedField:
 
     def _describe_lack(self, objects: int, found: Counter[str]) -> str:
         whose = f"`fetch: {self.name}` has none of the first {pluralize(objects, 'object')}"
-        why = found.most_common(1)[0][0]
+        lacks = f"`{self.entry.url}` is null"  # of samples that may well have no object, if others name one
+        reasons = [why for why, _ in found.most_common()]
+        why = next((each for each in reasons if not each.startswith(lacks)), reasons[0])
         return f"{whose}: {why}{'' if why.endswith('?') else '; correct `url` or `root`'}"
 
     def references_of(self, values: list[Any]) -> list[Reference | None] | Reference | None:
