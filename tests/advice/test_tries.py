@@ -181,6 +181,24 @@ def test_a_wrong_root_is_named_where_other_samples_have_no_reference(tmp_path: P
     assert said.endswith("; correct `url` or `root`")
 
 
+@pytest.mark.parametrize(("lacking", "policy"), [(12, "skip"), (4, "skip"), (3, "skip"), (12, "none")])
+def test_many_samples_that_skip_drops_for_lack_of_a_reference_are_noticed(
+    tmp_path: Path, lacking: int, policy: str
+) -> None:
+    fetch = {"texts": {"url": "names", "root": ".", "missing": policy}}
+    spec_of(tmp_path, {"shards": "a.jsonl", "fetch": fetch})
+    rows = [{"n": number, "names": ["1.txt"] if number >= lacking else None} for number in range(40)]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    for command in (["explain"], ["head", "-n", "1"], ["check"]):
+        said = warnings_of_command(tmp_path, *command)
+        assert len(said) == (policy == "skip" and lacking >= 4)
+        for each in said:
+            assert (
+                f"{lacking} of the first 40 samples name no object in `names`, and `missing: skip` leaves"
+                in each
+            )
+
+
 def test_a_misspelled_reference_leads_to_the_column_that_no_other_key_asks_for(tmp_path: Path) -> None:
     fetch = {"text": {"url": "paht", "root": "."}}
     spec_of(tmp_path, {"shards": "a.jsonl", "fetch": fetch}, fields=["text"])

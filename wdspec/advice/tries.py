@@ -6,13 +6,15 @@ Samples are fetched, decoded and made as in a run, without user functions. What 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from itertools import islice
 
 from wdspec.base.errors import WdspecError
-from wdspec.base.trials import SAMPLES, collect
+from wdspec.base.trials import FEWEST, SAMPLES, collect
 from wdspec.read.error_budget import ErrorBudget, is_mistake
+from wdspec.read.left import OF_OBJECTS
 from wdspec.read.shard import Piece
 from wdspec.read.transform import SourceParts, UserFunctions
 from wdspec.shards.shards import Shards
@@ -25,6 +27,8 @@ MOST_SHARDS = 4
 """Shards that the samples are in."""
 MOST_READ = 1_000
 """Samples that are read to find those that the selection keeps."""
+_MANY = 0.1
+"""The part of the samples without a reference, from which on to warn that they are left out."""
 Tries = Mapping[str, Sequence[str]]
 """The settings that the first samples do not fit, in words, by name of the source."""
 
@@ -86,14 +90,33 @@ def _try(parts: SourceParts, urls: UrlSequence, seed: int) -> list[str]:
     choose = parts.build_choice(budget)
     process = parts.transform.build(budget, seed, 0, UserFunctions(False), parts.open)
     places = spread(len(urls), min(MOST_SHARDS, len(urls)))
+    lacks = Counter[str]()
     with collect() as messages:
         for place in places:
             with closing(parts.open(Piece(urls[place]), on_error=lambda error: None)) as samples:
                 kept = (raw for raw in islice(samples, MOST_READ // len(places)) if choose(raw))
                 for number, raw in enumerate(islice(kept, -(-2 * SAMPLES // len(places)))):
+                    budget.lack = ""
                     try:
                         process(raw, number)
                     except WdspecError as error:  # which reading raises
                         if is_mistake(error):  # of all samples, which show nothing else then
                             raise
-    return messages
+                    lacks[budget.lack] += 1
+    return messages + list(_judge_left_out(lacks))
+
+
+def _judge_left_out(lacks: Counter[str]) -> Iterator[str]:
+    """Messages about references that many of the samples, but not all, lack, so that `missing: skip` drops them.
+
+    Args:
+        lacks: how many samples lack what, in words; "" for those that lack nothing.
+    """
+    samples = lacks.total()
+    for lack, count in lacks.items():
+        if lack.startswith(OF_OBJECTS[1]) and samples >= FEWEST and samples * _MANY <= count < samples:
+            url = lack.removeprefix(OF_OBJECTS[1]).rpartition(" for `")[0]
+            yield (
+                f"{count} of the first {samples} samples name no object in {url}, and `missing: skip` leaves them out; "
+                "write `missing: none` to keep them"
+            )
