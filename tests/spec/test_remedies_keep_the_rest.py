@@ -73,3 +73,14 @@ def test_a_random_pass_is_reshuffled_and_keeps_its_end(problems, epoch, kept):
     text = f"batch: 4\nepoch: {epoch}\n{DATA % ', shuffle: 100'}"
     hint = f"write `epoch: {{pass: {kept}, reshuffle: true}}` for training; remove it for evaluation"
     assert problems(text, "W412") == hint
+
+
+@pytest.mark.parametrize(
+    ("count", "shares"),
+    [(2, "s0: …, s1: …"), (5, "s0: …, s1: …, s2: …, s3: …, …")],
+)
+def test_a_schedule_keeps_its_first_change(problems, count, shares):
+    sources = "".join(f"  - {{name: s{n}, shards: a{n}.tar}}\n" for n in range(count))
+    text = f"mix: {{schedule: [{{at: 500, shares: {{s0: 1}}}}]}}\ndataset:\n{sources}"
+    hint = f"add a step at 0 with the shares of the start: `{{at: 0, shares: {{{shares}}}}}`"
+    assert problems(text, "E313") == hint

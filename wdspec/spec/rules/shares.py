@@ -157,7 +157,9 @@ def step_order(composition: Composition) -> Findings:
             hint = "remove `ramp`, or move it to the step whose shares are to be reached"
             yield Finding(ramp, "the first step has no shares to ramp from", hint)
         if before is None and node.value != 0:
-            hint = "write `at: 0`: the first shares apply from the start"
+            shares = ", ".join(f"{draft.name}: …" for draft in composition.drafts[:4])
+            shares += ", …" * (len(composition.drafts) > 4)
+            hint = f"add a step at 0 with the shares of the start: `{{at: 0, shares: {{{shares}}}}}`"
             yield Finding(node, f"a schedule starts at 0, but this one starts at {node.value:,}", hint)
         elif before is not None and node.value <= before:
             message = (
