@@ -102,6 +102,14 @@ def test_a_packed_field_that_no_row_can_have_is_an_error_of_the_spec(folder, top
     assert [(each.line, each.message, each.hint) for each in found] == expected
 
 
+@pytest.mark.parametrize(("name", "hint"), [("id", "did you mean `ids`?"), ("txt", "add `txt` to `fields`")])
+def test_a_packed_field_that_is_nearly_a_made_one_is_that_one(folder, name, hint):
+    (folder / "s.yaml").write_text(
+        f"{SOURCE % ''}batch: {{pack: {{fields: {name}, length: 512}}}}\nfields: ids\n"
+    )
+    assert [each.hint for each in check("s.yaml")[1] if each.code == "E316"] == [hint]
+
+
 def test_explain_names_packed_fields_that_no_file_has(folder):
     (folder / "s.yaml").write_text(f"{SOURCE % ''}batch: {{pack: {{fields: [ids, labels], length: 512}}}}\n")
     out, said = within("explain", "s.yaml")

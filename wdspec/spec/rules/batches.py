@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from wdspec.base.amounts import pluralize
 from wdspec.base.amounts import size as show_size
+from wdspec.base.errors import did_you_mean
 from wdspec.spec.build import Composition, SourceList
 from wdspec.spec.language.batch import MEASURING, Batch
 from wdspec.spec.language.decoders import reads_header
@@ -565,11 +566,15 @@ def packed_fields_left_out(composition: Composition) -> Findings:
     if any(MAGIC.intersection(entry) for entry in kept) or spec.stage is not None:
         return
     set_by = _fields_set(composition).values()
+    sources = [source for _, source in right_sources(composition, *OF_FIELDS)]
+    given = {name for source in sources for name in (*(visible_fields(source) or ()), *source.rename)}
+    made = [name for source in sources for name in source.made_names]
     for name in batch.pack.fields:
         if name not in kept and not any(name in fields for fields in set_by):  # which are reported above
             at = locate(composition.top.entries["batch"].value, ("pack",))
             message = f"rows are packed of `{name[:60]}`, but `{key}` leaves it out"
-            yield Finding(at.key_or_self("fields"), message, f"add `{name[:60]}` to `{key}`")
+            meant = "" if name in given else did_you_mean(name, made)
+            yield Finding(at.key_or_self("fields"), message, meant or f"add `{name[:60]}` to `{key}`")
 
 
 @rule(
