@@ -296,3 +296,19 @@ def test_numbers_above_0_are_not_doubted_where_class_0_is_none():
         step = {"label": "txt", "names": names}
         spec = {"dataset": [{"shards": "a.tar", "make": {"class_id": step}, "where": "class_id > 0"}]}
         assert "W491" not in [problem.code for problem in wdspec.validate(spec)]
+
+
+@pytest.mark.parametrize(
+    ("names", "aliases", "said"),
+    [
+        (["cat", "dog"], {"Cat": "dog"}, ["'Cat' stands for 'dog', but 'cat' is a class"]),
+        (["cat", "dog"], {"Cat": "cat", "kitty": "cat"}, []),
+        (["cat", "CAT", "dog"], {"Cat": "CAT"}, []),
+        ({"cat": 0, "pet": 0}, {"Cat": "pet"}, []),
+    ],
+)
+def test_an_alias_that_looks_like_a_class_does_not_stand_for_another_one(names, aliases, said):
+    """W497, once for the sources of `defaults`."""
+    make = {"labels": {"label": "txt", "names": names, "aliases": aliases}}
+    spec = {"defaults": {"make": make}, "dataset": [{"shards": "a.tar"}, {"shards": "b.tar"}]}
+    assert [each.message for each in wdspec.validate(spec) if each.code == "W497"] == said

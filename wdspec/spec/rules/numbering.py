@@ -175,6 +175,37 @@ def gaps_in_numbers(composition: Composition) -> Findings:
             yield Finding(at, f"classes of `{field}` are {first}", hint)
 
 
+@rule(
+    "W497",
+    "an alias that looks like another class",
+    "An alias of `label` differs from the name of a class in letter case alone, but stands for another class, so that "
+    "samples of the one count as the other. There is no warning if both have the same number. Loading a spec gives "
+    "this warning, too.",
+    keys="make",
+    bad="dataset:\n  - shards: a.tar\n"
+    "    make: {class_id: {label: txt, names: [cat, dog], aliases: {Cat: dog}}}\n",
+    good="dataset:\n  - shards: a.tar\n"
+    "    make: {class_id: {label: txt, names: [cat, dog], aliases: {Cat: cat}}}\n",
+    warns_at_load=True,
+)
+def aliases_like_other_classes(composition: Composition) -> Findings:
+    """Aliases that are the name of a class but for letter case, and that of another one."""
+    for _, source, node in makes_of(composition):
+        for field, recipe in source.make.items():
+            if not isinstance(recipe, Label) or not recipe.aliases:
+                continue
+            numbers = _Numbering("", field, recipe, node).numbers
+            like = {name.casefold(): name for name in numbers}
+            for alias, name in recipe.aliases.items() if numbers.keys().isdisjoint(recipe.aliases) else ():
+                own = like.get(alias.casefold(), name)
+                if name.casefold() != own.casefold() and numbers.get(name, numbers[own]) != numbers[own]:
+                    message = (
+                        f"{show_value(alias)} stands for {show_value(name)}, but {show_value(own)} is a class"
+                    )
+                    hint = f"write `{alias}: {own}`, or choose another name if this is meant"
+                    yield Finding(locate(node, (field, "aliases", alias)), message, hint)
+
+
 _NO_CLASS = re.compile(r"[\W_]*(background|none|other|unknown)[\W_]*$", re.IGNORECASE)
 
 
