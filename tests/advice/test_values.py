@@ -186,7 +186,7 @@ STEP = {"extensions": "jpg json", "decode": "rgb8", "make": {"image": CROP}}
             BOXES,
             FLIP,
             {},
-            "but `json.boxes` stays as it is; write `make: {image: {crop: jpg, size: 224, hflip: 0.5, boxes: {boxes:",
+            "but `json.boxes` stays as it is; write `make: {image: {crop: jpg, size: 224, hflip: 0.5, scale: [1, 1], ",
         ),
         (
             {"Keypoints": [[1, 2]]},
@@ -205,7 +205,13 @@ STEP = {"extensions": "jpg json", "decode": "rgb8", "make": {"image": CROP}}
         (BOXES, STEP, {"to_tuple": "image json"}, "but `json.boxes` stays"),
         (BOXES, STEP, {"to_tuple": "image"}, None),
         (BOXES, STEP | {"make": {"image": CROP | {"boxes": {"boxes": "json.boxes"}}}}, {}, None),
-        (BOXES, FLIP | {"decode": "rgb8+resize=8x8"}, {}, None),
+        (
+            BOXES,
+            FLIP | {"decode": "rgb8+resize=8x8"},
+            {},
+            "resizes `jpg`, but `json.boxes` stays as it is, in pixels",
+        ),
+        ({"boxes": [[0, 0.5, 1, 1]]}, FLIP | {"decode": "rgb8+resize=8x8"}, {}, None),
         (BOXES, FLIP | {"map": "my.module:flip"}, {}, None),
         ({"boxes": 4, "bbox": "none", "points": [1, 2]}, FLIP, {}, None),
         ([[1, 2, 3, 4]], FLIP, {}, None),
