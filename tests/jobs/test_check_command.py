@@ -648,3 +648,13 @@ def test_other_limits_are_checked_anew(tmp_path):
     for most, code in ((9, 0), (8, 1), (9, 0)):
         (tmp_path / "s.yaml").write_text(f"dataset: [{{name: a, shards: a.jsonl}}]\n{batch % most}")
         within("check", "s.yaml", "--report", "kept.json", folder=tmp_path, code=code)
+
+
+def test_an_empty_field_that_is_packed_is_left_out_as_the_error_says(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"ids": [1, 2]}\n{"ids": []}\n{"ids": null}\n' * 2)
+    spec = "dataset: [{name: a, shards: a.jsonl%s}]\nbatch: {window: 10, pack: {fields: ids, length: 8}}\n"
+    (tmp_path / "s.yaml").write_text(spec % "")
+    said = "".join(within("check", "s.yaml", folder=tmp_path, code=1))
+    assert "`ids` is empty; leave such samples out by `where: ids.length > 0`" in said
+    (tmp_path / "s.yaml").write_text(spec % ", where: 'default(ids.length, 0) > 0'")
+    within("check", "s.yaml", folder=tmp_path)

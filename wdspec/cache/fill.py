@@ -58,11 +58,12 @@ class CopyCheck:
 
     def feed(self, piece: bytes) -> bool:
         """Add bytes. Return whether the file is not damaged so far."""
-        with contextlib.suppress(ShardError):
+        try:
             if self._format not in ANY_START:
                 self._content.feed(piece)
-            return True
-        return False
+        except ShardError:
+            return False
+        return True
 
     def is_whole(self) -> bool:
         """Whether these were all bytes of a shard."""
@@ -188,7 +189,7 @@ class Fill:
         self.seekable = False
         """Whether the store serves ranges of the shard."""
         self.uncached = False
-        """Whether no copy is kept, for one of the reasons above, or as there is no room or no permission."""
+        """Whether no copy is kept, because there is no room or no permission, or the shard is damaged."""
         self.is_damaged = False
         """Whether no copy is kept, because the shard is damaged or incomplete."""
         self.started = False

@@ -221,9 +221,8 @@ def _describe_epoch(explanation: Explanation) -> str:
     if isinstance(plan.finite, WindowedPass):
         slots = range(plan.topology.slots)
         empty = max(0, length * plan.topology.ranks - sum(map(plan.finite.batches_of, slots)))
-        samples += f", and {output.pluralize(empty, 'empty batch', 'empty batches')} (`__mask__`)" * bool(
-            empty
-        )
+        if empty:
+            samples += f", and {output.pluralize(empty, 'empty batch', 'empty batches')} (`__mask__`)"
     elif (empty := (plan.epoch_samples or read) - read) > 0:
         samples += f", and {about}{output.pluralize(empty, 'empty place')} (`__mask__`)"
     first = " in the first epoch, other numbers in later ones" if plan.timeline.start is not None else ""

@@ -122,7 +122,7 @@ class RecordSamples(RawSamples):
         """Yield the records of a piece. Errors get their place in the shard."""
         if offset == 0 and piece[257:262] == b"ustar" and piece[0] < 0x80 and piece[0] not in b"{ \t\r\n":
             raise tar_error()
-        if offset == 0 and piece.lstrip()[:1] == b"<":  # no record begins with it
+        if offset == 0 and piece[:64].lstrip()[:1] == b"<":  # no record begins with it
             raise page_error(piece)
         try:
             yield from self._split(piece, is_last)

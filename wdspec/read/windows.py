@@ -41,6 +41,7 @@ from wdspec.spec.language.batch import Batch, Packing
 from wdspec.spec.language.expressions import (
     PathBeforeMap,
     describe_held_media,
+    describe_path,
     parse_expression,
     parse_together,
 )
@@ -246,6 +247,10 @@ class _Meter:
         for each, text in zip(sums, self._limits, strict=True):
             _check(each, text, 0)
         _check(weight, self._balance, 0)
+        if self._packed is not None and not cost:
+            path = describe_path((self._packed, "length"))
+            hint = f"leave such samples out by `where: {path} > 0`, or by `select` if `map` makes it"
+            raise FieldError(f"`{self._packed}` is empty; {hint}")
         _check(cost, self._text)
         if self._cuts and cost != int(cost):
             raise FieldError(
